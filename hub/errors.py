@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
 
 class TurnbackError(Exception):
-    """Base of every error with a stable code. `code` is snake_case, `retryable` says that the same call may work later."""
+    """Base of every error with a stable code (snake_case). `retryable`: the same call may work later."""
 
     exit_code = ExitCode.FAILED
     default_code = "internal"
