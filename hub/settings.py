@@ -79,8 +79,12 @@ class ApprovalsSection(_Section, frozen=True, kw_only=True):
 
 
 class CheckpointSection(_Section, frozen=True, kw_only=True):
-    """`[checkpoint]`: seconds a capture may take, and the first one of a workspace."""
+    """`[checkpoint]`: whether a run needs one, and the seconds a capture may take (the first of a workspace, more).
 
+    `required`: no complete checkpoint, no run. `best_effort`: the person is told. `off` shows in every report.
+    """
+
+    mode: Annotated[str, msgspec.Meta(pattern=r"^(required|best_effort|off)$")] = "best_effort"
     budget_s: Seconds = 30.0
     first_budget_s: Seconds = 120.0
 
@@ -110,7 +114,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     environ: Mapping[str, str]
     port: int | None = None
-    model_key: Secret | None = None
+
+    def model_key(self) -> Secret | None:
+        """Return the key of the configured model, None when it needs none. Raises UsageError code secret_missing."""
+        reference = self.config.model.api_key
+        return resolve_secret(reference, self.environ, "model.api_key") if reference else None
 
     @property
     def database(self) -> Path:
@@ -146,12 +154,11 @@ def drop_git_environment() -> None:
 
 
 def load(home: Path, *, port: int | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of a home. Raises UsageError with code config_invalid or secret_missing."""
+    """Return the settings of a home. Raises UsageError with code config_invalid."""
     environ = dict(os.environ if environ is None else environ)
     config = read_config(home / CONFIG_NAME)
     chosen = port or _port_from(environ) or config.hub.port
-    key = resolve_secret(config.model.api_key, environ, "model.api_key") if config.model.api_key else None
-    return Settings(home=home, config=config, environ=environ, port=chosen, model_key=key)
+    return Settings(home=home, config=config, environ=environ, port=chosen)
 
 
 def read_config(path: Path) -> Config:

@@ -1,0 +1,125 @@
+"""Sessions and the views of them."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from hub.clock import iso
+from hub.domain.runs import session_state
+from hub.errors import RefusedError
+from hub.ids import new_id
+from hub.protocol.events import SessionChanged
+from hub.protocol.views import SessionView
+from hub.store import eventlog
+from hub.store.database import Transaction
+from hub.store.moves import one
+from hub.store.schema import prompts, runs, sessions
+
+TITLE_LENGTH = 60
+ACTIVE = ("queued", "running", "waiting")
+
+
+def create(tx: Transaction, workspace: str, worktree: str, title: str) -> str:
+    """Insert a session bound to a workspace and return its id."""
+    session_id = new_id("session")
+    tx.conn.execute(
+        sa.insert(sessions).values(
+            id=session_id,
+            workspace=workspace,
+            worktree=worktree,
+            title=title,
+            created_at=tx.now,
+            updated_at=tx.now,
+        )
+    )
+    tx.emit("session.created", SessionChanged(title=title, workspace=workspace), session_id=session_id)
+    return session_id
+
+
+def title_from(text: str) -> str:
+    """Return a title made of the first line of a prompt."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
+
+
+def row(conn: sa.Connection, session_id: str) -> Any:
+    """Return the row. Raises NotFoundError with code unknown_session."""
+    return one(conn, sessions, "session", session_id)
+
+
+def usable(conn: sa.Connection, session_id: str) -> Any:
+    """Return the row of a session that takes prompts. Raises NotFoundError, or RefusedError when it is archived."""
+    found = row(conn, session_id)
+    if found.archived_at is not None:
+        raise RefusedError(f"Session {session_id} is archived; start a new one.", code="session_archived")
+    return found
+
+
+def active_run(conn: sa.Connection, session_id: str) -> Any:
+    """Return id, state and mode of the session's run that is not over, None when there is none."""
+    query = sa.select(runs.c.id, runs.c.state).where(runs.c.session_id == session_id, runs.c.state.in_(ACTIVE))
+    return conn.execute(query).one_or_none()
+
+
+def view(conn: sa.Connection, session_id: str) -> SessionView:
+    """Return what is told of a session. Raises NotFoundError."""
+    return _view(conn, row(conn, session_id))
+
+
+def listing(conn: sa.Connection, *, archived: bool, limit: int) -> list[SessionView]:
+    """Return sessions, the most recently used first."""
+    query = sa.select(sessions).order_by(sessions.c.updated_at.desc(), sessions.c.id.desc()).limit(limit)
+    if not archived:
+        query = query.where(sessions.c.archived_at.is_(None))
+    return [_view(conn, found) for found in conn.execute(query).all()]
+
+
+def _view(conn: sa.Connection, found: Any) -> SessionView:
+    active = active_run(conn, found.id)
+    waiting = sa.select(sa.func.count()).where(prompts.c.session_id == found.id, prompts.c.state == "pending")
+    pending = conn.execute(waiting).scalar_one()
+    state = session_state(
+        archived=found.archived_at is not None, run_state=active.state if active else None, pending=pending
+    )
+    return SessionView(
+        id=found.id,
+        workspace=found.workspace,
+        title=found.title,
+        state=state,
+        run_count=found.run_count,
+        active_run_id=active.id if active else None,
+        pending_prompts=pending,
+        last_seq=eventlog.last_seq_of(conn, found.id),
+        created_at=iso(found.created_at),
+        updated_at=iso(found.updated_at),
+    )
+
+
+def rename(tx: Transaction, session_id: str, title: str) -> SessionView:
+    """Give a session another title."""
+    found = row(tx.conn, session_id)
+    tx.conn.execute(sa.update(sessions).where(sessions.c.id == session_id).values(title=title, updated_at=tx.now))
+    tx.emit("session.updated", SessionChanged(title=title, workspace=found.workspace), session_id=session_id)
+    return view(tx.conn, session_id)
+
+
+def archive(tx: Transaction, session_id: str) -> SessionView:
+    """Put a session aside. Raises RefusedError while a run of it is not over."""
+    found = row(tx.conn, session_id)
+    if active_run(tx.conn, session_id) is not None:
+        raise RefusedError("A run of this session is not over; cancel it first.", code="run_active")
+    tx.conn.execute(sa.update(sessions).where(sessions.c.id == session_id).values(archived_at=tx.now))
+    tx.emit("session.archived", SessionChanged(title=found.title, workspace=found.workspace), session_id=session_id)
+    return view(tx.conn, session_id)
+
+
+def counts(conn: sa.Connection) -> tuple[int, int]:
+    """Return how many sessions are not archived, and how many runs are not over."""
+    open_sessions = sa.select(sa.func.count()).select_from(sessions).where(sessions.c.archived_at.is_(None))
+    active_runs = sa.select(sa.func.count()).select_from(runs).where(runs.c.state.in_(ACTIVE))
+    return conn.execute(open_sessions).scalar_one(), conn.execute(active_runs).scalar_one()
+
+
+def worktrees(conn: sa.Connection) -> list[str]:
+    """Return each worktree that a session stands in."""
+    return list(conn.execute(sa.select(sessions.c.worktree).distinct()).scalars())
