@@ -77,7 +77,7 @@ class _Connection(aiosqlite.Connection):
         return self
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return await self._execute(function, *arguments)
+        return await self._execute(function, *arguments)  # type: ignore[no-untyped-call]
 
     async def shut(self) -> None:
         await self.call(self.sql.close)

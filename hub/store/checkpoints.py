@@ -1,0 +1,183 @@
+"""Checkpoints and restores as the store knows them: the files are git's, the bond to the conversation is here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from hub.clock import iso
+from hub.errors import ConflictError
+from hub.ids import new_id
+from hub.protocol.events import CheckpointCreated, CheckpointFailed, RestoreCommitted
+from hub.protocol.views import CheckpointView, UncapturedView
+from hub.store.database import Transaction
+from hub.store.moves import missing, one
+from hub.store.schema import checkpoints, restores, runs
+
+
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """A capture that succeeded, as it is stored. `message_id` is the newest message of the conversation then."""
+
+    id: str
+    session_id: str | None
+    run_id: str | None
+    run_count: int | None
+    worktree: str
+    kind: str
+    ref: str
+    commit_oid: str
+    files: int
+    uncaptured: Sequence[UncapturedView]
+    head: str | None
+    branch: str | None
+    note: str
+    message_id: str | None
+
+
+class Bond(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint is bound to. All None for one of a workspace without a session."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+    run_count: int | None = None
+    message_id: str | None = None
+
+
+def add(tx: Transaction, new: Captured) -> None:
+    """Store a checkpoint."""
+    tx.conn.execute(sa.insert(checkpoints).values(created_at=tx.now, **msgspec.structs.asdict(new)))
+    data = CheckpointCreated(
+        checkpoint_id=new.id, kind=new.kind, run_count=new.run_count, files=new.files, uncaptured=len(new.uncaptured)
+    )
+    tx.emit("checkpoint.created", data, session_id=new.session_id, run_id=new.run_id)
+
+
+def failed(tx: Transaction, bond: Bond, kind: str, code: str, reason: str) -> None:
+    """Say that there is no checkpoint, and why."""
+    data = CheckpointFailed(kind=kind, run_count=bond.run_count, code=code, reason=reason)
+    tx.emit("checkpoint.failed", data, session_id=bond.session_id, run_id=bond.run_id)
+
+
+def row(conn: sa.Connection, checkpoint_id: str) -> Any:
+    """Return the row. Raises NotFoundError with code unknown_checkpoint."""
+    return one(conn, checkpoints, "checkpoint", checkpoint_id)
+
+
+def view(conn: sa.Connection, checkpoint_id: str) -> CheckpointView:
+    """Return what is told of a checkpoint. Raises NotFoundError."""
+    return _view(row(conn, checkpoint_id))
+
+
+def listing(
+    conn: sa.Connection, *, session_id: str | None, worktree: str | None, kinds: Sequence[str], limit: int
+) -> list[CheckpointView]:
+    """Return checkpoints, the newest first."""
+    query = sa.select(checkpoints).where(checkpoints.c.kind.in_(kinds))
+    if session_id is not None:
+        query = query.where(checkpoints.c.session_id == session_id)
+    if worktree is not None:
+        query = query.where(checkpoints.c.worktree == worktree)
+    newest = query.order_by(checkpoints.c.created_at.desc(), checkpoints.c.id.desc()).limit(limit)
+    return [_view(found) for found in conn.execute(newest)]
+
+
+def refs_in(conn: sa.Connection, worktree: str) -> set[str]:
+    """Return the names of the refs that checkpoints of a worktree have."""
+    return set(conn.execute(sa.select(checkpoints.c.ref).where(checkpoints.c.worktree == worktree)).scalars())
+
+
+def _view(found: Any) -> CheckpointView:
+    return CheckpointView(
+        id=found.id,
+        session_id=found.session_id,
+        run_id=found.run_id,
+        run_count=found.run_count,
+        workspace=found.worktree,
+        kind=found.kind,
+        ref=found.ref,
+        commit=found.commit_oid,
+        files=found.files,
+        uncaptured=msgspec.convert(found.uncaptured, list[UncapturedView]),
+        head=found.head,
+        branch=found.branch,
+        note=found.note,
+        created_at=iso(found.created_at),
+    )
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A restore that is about to be applied. `txid` is the engine's, None when no file is touched."""
+
+    session_id: str | None
+    worktree: str
+    checkpoint_id: str
+    undo_id: str | None
+    only: str | None
+    direction: str
+    previous_head: str | None
+    txid: str | None
+    summary: dict[str, int]
+
+
+def begin_restore(tx: Transaction, intent: Intent) -> str:
+    """Store what is about to happen, before the first file is touched; return the restore's id."""
+    restore_id = new_id("restore")
+    values = msgspec.structs.asdict(intent)
+    tx.conn.execute(sa.insert(restores).values(id=restore_id, state="applying", created_at=tx.now, **values))
+    return restore_id
+
+
+def commit_restore(tx: Transaction, restore_id: str, moved_messages: int, undoes: str | None) -> None:
+    """Pass the commit point. Raises ConflictError when the restore is over already."""
+    update = sa.update(restores).where(restores.c.id == restore_id, restores.c.state == "applying")
+    if tx.conn.execute(update.values(state="committed", committed_at=tx.now)).rowcount != 1:
+        raise ConflictError(f"Restore {restore_id} is over already.", code="illegal_state")
+    if undoes is not None:
+        tx.conn.execute(sa.update(restores).where(restores.c.id == undoes).values(undone_by=restore_id))
+    found = one(tx.conn, restores, "restore", restore_id)
+    data = RestoreCommitted(
+        restore_id=restore_id,
+        checkpoint_id=found.checkpoint_id,
+        undo_id=found.undo_id,
+        only=found.only,
+        messages=moved_messages,
+        direction=found.direction,
+        **found.summary,
+    )
+    tx.emit("restore.committed", data, session_id=found.session_id)
+
+
+def roll_back_restore(tx: Transaction, restore_id: str) -> None:
+    """Note that a restore changed nothing in the end."""
+    update = sa.update(restores).where(restores.c.id == restore_id, restores.c.state == "applying")
+    tx.conn.execute(update.values(state="rolled_back", committed_at=tx.now))
+
+
+def unfinished_restores(conn: sa.Connection) -> list[Any]:
+    """Return the rows of restores that neither committed nor rolled back."""
+    return list(conn.execute(sa.select(restores).where(restores.c.state == "applying")).all())
+
+
+def newest_restore(conn: sa.Connection, *, session_id: str | None, worktree: str) -> Any:
+    """Return the row of the newest committed restore that is not undone. Raises NotFoundError code nothing_to_undo."""
+    query = sa.select(restores).where(
+        restores.c.worktree == worktree,
+        restores.c.state == "committed",
+        restores.c.direction == "restore",
+        restores.c.undone_by.is_(None),
+    )
+    if session_id is not None:
+        query = query.where(restores.c.session_id == session_id)
+    found = conn.execute(query.order_by(restores.c.committed_at.desc(), restores.c.id.desc()).limit(1)).one_or_none()
+    if found is None:
+        error = missing("restore", session_id or worktree)
+        error.message, error.code = "There is no restore to undo here.", "nothing_to_undo"
+        raise error
+    return found
+
+
+def runs_since(conn: sa.Connection, session_id: str, run_count: int) -> list[str]:
+    """Return the ids of the session's runs from a number on."""
+    query = sa.select(runs.c.id).where(runs.c.session_id == session_id, runs.c.run_count >= run_count)
+    return list(conn.execute(query).scalars())
