@@ -99,8 +99,9 @@ def test_nothing_but_setuptools_and_we_run_code_when_python_starts() -> None:
 def test_a_new_start_up_file_is_found(tmp_path: Path) -> None:
     information = tmp_path / "innocent-1.0.dist-info"
     information.mkdir()
+    (tmp_path / "innocent_init.pth").write_text("import innocent\n")
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: innocent\nVersion: 1.0\n")
-    (information / "RECORD").write_text("innocent_init.pth,,\ninnocent/__init__.py,,\n")
+    (information / "RECORD").write_text("innocent_init.pth,,\n")
     assert start_up_files(distributions(path=[str(tmp_path)])) == ["innocent: innocent_init.pth"]
 
 
