@@ -55,6 +55,7 @@ class Cursor:
         elif isinstance(item, Gap):
             self._log_id = item.log_id
             self._seen = self._ask_after = item.seq
+            self._asked_again = -1
         return (item,)
 
     def _take_event(self, event: Event) -> tuple[Item, ...]:
