@@ -1,0 +1,318 @@
+"""Following a session live: events to the screen, questions to the person, and the person's input to the hub.
+
+Invariant: this program answers an approval only with a key that was pressed at it, with the caller's own
+`--on-ask reject`, or not at all: leaving, losing the connection or the end of input answers nothing. It follows by
+cursor through lost connections and restarts of the hub. It does not start a hub that somebody stopped.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Literal
+
+from rich.text import Text
+
+from cli import prompting, render
+from cli.context import Link
+from cli.inbox import ADDRESS, mark_run_seen
+from cli.prompting import End, Input, Inputs, Interrupt, Key, Leave, Line
+from cli.screens import Screen
+from hub.client import follow
+from hub.errors import ConflictError
+from hub.protocol.cursor import Item
+from hub.protocol.events import RUN_ENDS, Event, Gap, Live
+from hub.protocol.views import ApprovalView, QuestionView
+
+OnAsk = Literal["prompt", "wait", "reject", "watch"]
+Mode = Literal["watching", "approval", "reason", "question", "leaving"]
+Ask = ApprovalView | QuestionView
+
+NOBODY = "Nobody is there to answer (hubctl run --on-ask reject)."
+ASK_EVENTS = {"approval.opened", "question.opened", "approval.decided", "question.closed"}
+
+
+class Conversation:
+    """One session, followed on one screen. `steers`: typed lines go to the agent."""
+
+    def __init__(self, link: Link, screen: Screen, inputs: Inputs, *, on_ask: OnAsk, steers: bool) -> None:
+        self._link = link
+        self._screen = screen
+        self._inputs = inputs
+        self._on_ask = on_ask
+        self._steers = steers
+        self._asks: dict[str, Ask] = {}
+        self._mode: Mode = "watching"
+        self._steered = False
+        self._input_over = False
+        self._session_id = ""
+        self.run_id: str | None = None
+        self.unanswered = False
+        self.wanted: Callable[[Event | Live], bool] = lambda item: True
+
+    async def follow(
+        self,
+        session_id: str,
+        after_seq: int,
+        *,
+        ends_with: Callable[[Event], bool],
+        after_gap: Callable[[Gap], Awaitable[Event | None]],
+    ) -> Event | None:
+        """Follow until an event ends it; return that event, None when the person left.
+
+        `after_gap` looks at the hub's present state and returns the end if it was among the lost events.
+        """
+        self._session_id = session_id
+        stream = follow(self._link.reconnect, session_id=session_id, after_seq=after_seq, live=True)
+        await self._welcome_asks()
+        async with aclosing(stream), aclosing(merged(stream, self._inputs)) as everything:
+            async for item in everything:
+                if isinstance(item, Event) and self.wanted(item):
+                    await self._event(item)
+                    if ends_with(item):
+                        return item
+                elif isinstance(item, Live) and self.wanted(item):
+                    self._screen.live(item)
+                elif isinstance(item, Gap):
+                    self._screen.gap(item)
+                    await self._welcome_asks()
+                    found = await after_gap(item)
+                    if found is not None:
+                        self._screen.event(found)
+                        return found
+                elif isinstance(item, Key | Line | End | Interrupt | Leave) and await self._input(item):
+                    return None
+                if await self._done_with_input():
+                    return None
+        raise AssertionError("a stream of events has no end of its own")
+
+    async def _event(self, event: Event) -> None:
+        self._screen.event(event)
+        if event.type == "run.started":
+            self.run_id = event.run_id
+        if event.type in RUN_ENDS and event.run_id is not None:
+            self.run_id = None if event.run_id == self.run_id else self.run_id
+            await mark_run_seen(self._link, event.run_id)
+        if event.type in ASK_EVENTS:
+            await self._ask_event(event)
+
+    async def _ask_event(self, event: Event) -> None:
+        data = render.data_of(event)
+        ask_id = getattr(data, "approval_id", "") or getattr(data, "question_id", "")
+        if event.type.endswith(".opened"):
+            if self._on_ask != "watch":
+                await self._asked(ask_id)
+            return
+        self.unanswered = self.unanswered or data.state == "expired"
+        if self._asks.pop(ask_id, None) is not None and self._mode in ("approval", "reason", "question"):
+            self._watch()
+            await self._put_next()
+
+    async def _welcome_asks(self) -> None:
+        """Take up the questions that were open before this client came."""
+        if self._on_ask != "watch":
+            for ask_id in await self._open_asks():
+                await self._asked(ask_id)
+
+    async def _open_asks(self) -> dict[str, Ask]:
+        approvals = await self._link.call("approval.list", session_id=self._session_id)
+        questions = await self._link.call("question.list", session_id=self._session_id)
+        return {ask.id: ask for ask in (*approvals, *questions)}
+
+    async def _asked(self, ask_id: str) -> None:
+        if ask_id in self._asks:
+            return
+        found = (await self._open_asks()).get(ask_id)
+        if found is None:  # it was settled before we looked
+            return
+        if self._on_ask == "reject":
+            await self._refuse(found)
+            return
+        self._asks[ask_id] = found
+        if self._on_ask == "wait":
+            self._screen.lines([*_card(found, ""), *how_to_answer(found)])
+        elif self._mode == "watching":
+            await self._put_next()
+
+    async def _refuse(self, ask: Ask) -> None:
+        self.unanswered = True
+        if isinstance(ask, ApprovalView):
+            await self._settle("approval.answer", approval_id=ask.id, decision="reject", message=NOBODY)
+        else:
+            await self._settle("question.answer", question_id=ask.id, answer=NOBODY)
+
+    async def _put_next(self) -> None:
+        """Put the oldest open question to the person."""
+        ask = next(iter(self._asks.values()), None)
+        if ask is None or self._on_ask != "prompt":
+            return
+        if isinstance(ask, ApprovalView):
+            self._mode = "approval"
+            await self._inputs.want_keys(arm_s=prompting.ARM_S if self._steers else 0.0)
+            self._screen.lines(_card(ask, prompting.APPROVAL_KEYS))
+        else:
+            self._mode = "question"
+            self._watch_lines()
+            self._screen.lines([*_card(ask, ""), Text("  type your answer, or the number of one", style="bold")])
+
+    def _watch(self) -> None:
+        self._mode = "watching"
+        self._inputs.want_lines()
+
+    def _watch_lines(self) -> None:
+        self._inputs.want_lines()
+        self._inputs.listen()
+
+    async def _input(self, item: Input) -> bool:
+        """Take the person's input; return whether they leave."""
+        match item:
+            case Leave():
+                return True
+            case Interrupt():
+                return await self._interrupted()
+            case End():
+                self._no_more_input()
+            case Key():
+                return await self._key(item.char)
+            case Line():
+                await self._line(item.text)
+        return False
+
+    def _no_more_input(self) -> None:
+        self._input_over = True
+        if self._on_ask == "prompt":
+            self._on_ask = "wait"
+            self._screen.lines([line for ask in self._asks.values() for line in how_to_answer(ask)])
+
+    async def _interrupted(self) -> bool:
+        if self._mode == "leaving" or self.run_id is None or self._on_ask != "prompt":
+            return True
+        self._mode = "leaving"
+        await self._inputs.want_keys()
+        self._screen.lines([Text(prompting.LEAVE_KEYS, style="bold")])
+        return False
+
+    async def _key(self, char: str) -> bool:
+        if char == "\x04":
+            return self._mode == "leaving"
+        if self._mode == "leaving":
+            return await self._leave_key(prompting.LEAVE_ACTIONS.get(char))
+        ask = next(iter(self._asks.values()), None)
+        if self._mode == "approval" and isinstance(ask, ApprovalView):
+            await self._approval_key(ask, char)
+        return False
+
+    async def _leave_key(self, action: prompting.Action | None) -> bool:
+        if action is None:
+            return False
+        if action == "cancel" and self.run_id is not None:
+            await self._settle("run.cancel", run_id=self.run_id)
+        self._watch()
+        await self._put_next()
+        return action == "detach"
+
+    async def _approval_key(self, ask: ApprovalView, char: str) -> None:
+        decision = prompting.DECISIONS.get(char)
+        if decision is not None:
+            await self._answer(ask, decision)
+            return
+        match prompting.APPROVAL_ACTIONS.get(char):
+            case "reject":
+                self._mode = "reason"
+                self._watch_lines()
+                self._screen.lines([Text("  why? the model reads it (Enter: no reason)", style="bold")])
+            case "details":
+                self._screen.lines([*render.approval_whole(ask), Text(prompting.APPROVAL_KEYS, style="bold")])
+            case _:
+                self._screen.lines([Text(words) for words in prompting.APPROVAL_HELP])
+
+    async def _answer(self, ask: ApprovalView, decision: str, message: str = "") -> None:
+        self._asks.pop(ask.id, None)
+        self._watch()
+        await self._settle("approval.answer", approval_id=ask.id, decision=decision, message=message)
+        await self._put_next()
+
+    async def _settle(self, method: str, **params: Any) -> None:
+        """Decide something, unless somebody else was first: then their decision is on its way to the screen."""
+        try:
+            await self._link.call(method, **params)
+        except ConflictError as error:
+            self._screen.lines([Text(f"  {error.message}", style="yellow")])
+
+    async def _line(self, line: str) -> None:
+        text = line.strip()
+        ask = next(iter(self._asks.values()), None)
+        if self._mode == "reason" and isinstance(ask, ApprovalView):
+            await self._answer(ask, "reject", text)
+        elif self._mode == "approval" and isinstance(ask, ApprovalView) and _is_answer(text):
+            await self._piped_answer(ask, text)
+        elif isinstance(ask, QuestionView) and self._mode == "question" and text:
+            self._asks.pop(ask.id, None)
+            self._watch()
+            await self._settle("question.answer", question_id=ask.id, answer=_option(ask, text))
+            await self._put_next()
+        elif text and self._steers:
+            self._steered = True
+            await self._link.call(
+                "prompt.submit", session_id=self._session_id, text=line, mode="steer", address=ADDRESS
+            )
+
+    async def _piped_answer(self, ask: ApprovalView, text: str) -> None:
+        """Take a whole line as the key that it begins with: a pipe has no keys."""
+        key, _, reason = text.partition(" ")
+        if key == "r":
+            await self._answer(ask, "reject", reason.strip())
+        else:
+            await self._approval_key(ask, key)
+
+    async def _done_with_input(self) -> bool:
+        """Return whether a pipe that steered has ended and its work is done."""
+        if not (self._input_over and self._steered):
+            return False
+        session = await self._link.call("session.get", session_id=self._session_id)
+        return session.state in ("idle", "archived") and session.pending_prompts == 0
+
+
+async def merged(stream: AsyncGenerator[Item], inputs: Inputs) -> AsyncGenerator[Item | Input]:
+    """Yield what comes from the hub and from the person, as it comes."""
+    waiting: dict[asyncio.Future[Any], Callable[[], Awaitable[Any]]] = {}
+
+    def arm(source: Callable[[], Awaitable[Any]]) -> None:
+        waiting[asyncio.ensure_future(source())] = source
+
+    arm(stream.__anext__)
+    arm(inputs.next)
+    try:
+        while True:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for future in done:
+                source = waiting.pop(future)
+                item = future.result()
+                arm(source)
+                yield item
+    finally:
+        for future in waiting:
+            future.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _card(ask: Ask, keys: str) -> list[Text]:
+    return render.approval_card(ask, keys) if isinstance(ask, ApprovalView) else render.question_card(ask)
+
+
+def how_to_answer(ask: Ask) -> list[Text]:
+    """Return what a person may type elsewhere to answer."""
+    if isinstance(ask, ApprovalView):
+        words = f"  waiting: hubctl approve {ask.id}   or   hubctl reject {ask.id} --reason TEXT"
+    else:
+        words = f"  waiting: hubctl send {ask.session_id} ANSWER"
+    return [Text(words, style="yellow")]
+
+
+def _is_answer(text: str) -> bool:
+    key, _, rest = text.partition(" ")
+    return key == "r" or (not rest and (key in prompting.DECISIONS or key in prompting.APPROVAL_ACTIONS))
+
+
+def _option(ask: QuestionView, text: str) -> str:
+    chosen = int(text) if text.isdecimal() else 0
+    return ask.options[chosen - 1] if 1 <= chosen <= len(ask.options) else text

@@ -1,0 +1,77 @@
+"""Where a followed session is shown: as text for people, or as NDJSON for programs. One of them per command."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+from rich.text import Text
+
+from cli import output
+from cli.render import Renderer
+from hub.protocol.events import Event, Gap, Live
+
+
+class Screen(Protocol):
+    """What is told of a session as it goes. `lines` are words of this program, not of the session."""
+
+    def event(self, event: Event) -> None: ...
+
+    def live(self, notice: Live) -> None: ...
+
+    def gap(self, gap: Gap) -> None: ...
+
+    def lines(self, lines: Sequence[Text]) -> None: ...
+
+
+class TextScreen:
+    """Shows a session to a person, on a terminal or through a pipe."""
+
+    def __init__(self, *, prompts: bool) -> None:
+        self._renderer = Renderer(prompts=prompts)
+
+    def event(self, event: Event) -> None:
+        output.write(self._renderer.event(event))
+
+    def live(self, notice: Live) -> None:
+        output.write(self._renderer.live(notice))
+
+    def gap(self, gap: Gap) -> None:
+        self.lines([Text(f"  some events are no longer kept: {gap.reason}", style="yellow")])
+
+    def lines(self, lines: Sequence[Text]) -> None:
+        output.write(self._renderer.lines(*lines))
+
+
+class JsonScreen:
+    """Writes one flat JSON object a line. `deltas`: streamed text and progress too, which have no seq."""
+
+    def __init__(self, *, deltas: bool) -> None:
+        self._deltas = deltas
+
+    def event(self, event: Event) -> None:
+        output.line(flat(event))
+
+    def live(self, notice: Live) -> None:
+        if self._deltas:
+            output.line({**_head(notice), **_data(notice)})
+
+    def gap(self, gap: Gap) -> None:
+        output.line({"type": "events.gap", "reason": gap.reason, "seq": gap.seq, "log_id": gap.log_id})
+
+    def lines(self, lines: Sequence[Text]) -> None:
+        for one in lines:
+            output.note(one.plain)
+
+
+def flat(event: Event) -> dict[str, Any]:
+    """Return an event as one object: its envelope, then its data."""
+    return {**_head(event), "seq": event.seq, "at": event.at, **_data(event)}
+
+
+def _head(item: Event | Live) -> dict[str, Any]:
+    return {"type": item.type, "session_id": item.session_id, "run_id": item.run_id}
+
+
+def _data(item: Event | Live) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.json.decode(item.data)
+    return data
