@@ -141,6 +141,12 @@ def _remember(tx: Transaction, found: Any, decision: Decision, actor: str) -> No
         tx.emit("grant.added", data, session_id=found.session_id)
 
 
+def due(conn: sa.Connection, now: datetime) -> int:
+    """Return how many open questions are past their time."""
+    query = sa.select(sa.func.count()).where(approvals.c.state == "open", approvals.c.expires_at <= now)
+    return conn.execute(query).scalar_one()
+
+
 def expire_due(tx: Transaction) -> int:
     """Close every question whose time is over; return how many."""
     query = sa.select(approvals).where(approvals.c.state == "open", approvals.c.expires_at <= tx.now)

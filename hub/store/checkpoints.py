@@ -7,12 +7,12 @@ import msgspec
 import sqlalchemy as sa
 
 from hub.clock import iso
-from hub.errors import ConflictError
+from hub.errors import ConflictError, NotFoundError
 from hub.ids import new_id
 from hub.protocol.events import CheckpointCreated, CheckpointFailed, RestoreCommitted
 from hub.protocol.views import CheckpointView, UncapturedView
 from hub.store.database import Transaction
-from hub.store.moves import missing, one
+from hub.store.moves import one
 from hub.store.schema import checkpoints, restores, runs
 
 
@@ -151,29 +151,34 @@ def commit_restore(tx: Transaction, restore_id: str, moved_messages: int, undoes
 def roll_back_restore(tx: Transaction, restore_id: str) -> None:
     """Note that a restore changed nothing in the end."""
     update = sa.update(restores).where(restores.c.id == restore_id, restores.c.state == "applying")
-    tx.conn.execute(update.values(state="rolled_back", committed_at=tx.now))
+    tx.conn.execute(update.values(state="rolled_back", committed_at=tx.now, txid=None))
 
 
-def unfinished_restores(conn: sa.Connection) -> list[Any]:
-    """Return the rows of restores that neither committed nor rolled back."""
-    return list(conn.execute(sa.select(restores).where(restores.c.state == "applying")).all())
+def settle_restore(tx: Transaction, restore_id: str) -> None:
+    """Note that the engine has cleaned up; start-up need not look at this restore again."""
+    tx.conn.execute(sa.update(restores).where(restores.c.id == restore_id).values(txid=None))
 
 
-def newest_restore(conn: sa.Connection, *, session_id: str | None, worktree: str) -> Any:
+def unsettled_restores(conn: sa.Connection) -> list[Any]:
+    """Return the rows of restores that the engine may have to finish or take back, oldest first."""
+    waiting = sa.or_(restores.c.state == "applying", restores.c.txid.is_not(None))
+    return list(conn.execute(sa.select(restores).where(waiting).order_by(restores.c.created_at)).all())
+
+
+def newest_restore(conn: sa.Connection, *, session_id: str | None, worktree: str | None) -> Any:
     """Return the row of the newest committed restore that is not undone. Raises NotFoundError code nothing_to_undo."""
     query = sa.select(restores).where(
-        restores.c.worktree == worktree,
         restores.c.state == "committed",
         restores.c.direction == "restore",
         restores.c.undone_by.is_(None),
     )
     if session_id is not None:
         query = query.where(restores.c.session_id == session_id)
+    if worktree is not None:
+        query = query.where(restores.c.worktree == worktree)
     found = conn.execute(query.order_by(restores.c.committed_at.desc(), restores.c.id.desc()).limit(1)).one_or_none()
     if found is None:
-        error = missing("restore", session_id or worktree)
-        error.message, error.code = "There is no restore to undo here.", "nothing_to_undo"
-        raise error
+        raise NotFoundError("There is no restore to undo here.", code="nothing_to_undo")
     return found
 
 

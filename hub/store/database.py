@@ -27,6 +27,9 @@ from hub.store.eventlog import EventNumbers
 
 T = TypeVar("T")
 
+Connection = sa.Connection
+"""What a read is given."""
+
 GROUP_LIMIT = 64
 """Works in one commit."""
 READERS = 2

@@ -13,7 +13,10 @@ import sqlalchemy as sa
 from hub.domain.messages import Message, Part
 from hub.ids import new_id
 from hub.protocol.events import TEXT_LIMIT, MessageAdded
+from hub.protocol.views import Transcript
 from hub.store.database import Transaction
+from hub.store.eventlog import last_seq_of
+from hub.store.moves import one
 from hub.store.schema import messages, runs, sessions
 
 
@@ -77,9 +80,22 @@ def page(
     return [_message(row) for row in rows[:limit]], following
 
 
+def told(conn: sa.Connection, session_id: str, after: int, limit: int, *, superseded: bool) -> Transcript:
+    """Return a page of a session's transcript with the cursor of its events. Raises NotFoundError."""
+    one(conn, sessions, "session", session_id)
+    found, following = page(conn, session_id, after, limit, superseded=superseded)
+    return Transcript(messages=found, next_after=following, last_seq=last_seq_of(conn, session_id))
+
+
 def head(conn: sa.Connection, session_id: str) -> str | None:
     """Return the id of the newest active message, None in an empty conversation."""
     return conn.execute(sa.select(sessions.c.head_message_id).where(sessions.c.id == session_id)).scalar()
+
+
+def head_before(conn: sa.Connection, session_id: str, run_id: str) -> str | None:
+    """Return the id of the message that a run's first message follows: where the conversation stood before it."""
+    mine = sa.select(messages.c.parent_id).where(messages.c.session_id == session_id, messages.c.run_id == run_id)
+    return conn.execute(mine.order_by(messages.c.position).limit(1)).scalar()
 
 
 def beyond(conn: sa.Connection, session_id: str, head_id: str | None) -> tuple[int, list[str]]:

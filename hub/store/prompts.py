@@ -91,6 +91,11 @@ def interrupts(conn: sa.Connection, session_id: str) -> list[Any]:
     return [row for row in _pending(conn, session_id) if row.mode == "interrupt"]
 
 
+def row(conn: sa.Connection, prompt_id: str) -> Any:
+    """Return the row. Raises NotFoundError with code unknown_prompt."""
+    return one(conn, prompts, "prompt", prompt_id)
+
+
 def listing(conn: sa.Connection, session_id: str) -> list[PromptView]:
     """Return the pending prompts, the next first. Raises NotFoundError."""
     sessions.row(conn, session_id)

@@ -63,6 +63,12 @@ def _close(tx: Transaction, found: Any, state: str, text: str | None, actor: str
     tx.emit("question.closed", data, session_id=found.session_id, run_id=found.run_id)
 
 
+def due(conn: sa.Connection, now: datetime) -> int:
+    """Return how many open questions are past their time."""
+    query = sa.select(sa.func.count()).where(questions.c.state == "open", questions.c.expires_at <= now)
+    return conn.execute(query).scalar_one()
+
+
 def expire_due(tx: Transaction) -> int:
     """Close every question whose time is over; return how many."""
     query = sa.select(questions).where(questions.c.state == "open", questions.c.expires_at <= tx.now)

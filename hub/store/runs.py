@@ -108,7 +108,14 @@ def row(conn: sa.Connection, run_id: str) -> Any:
 
 
 def count_answer(
-    tx: Transaction, hold: Hold, *, usage: RunUsage, cost: float | None, calls: int, active_s: float
+    tx: Transaction,
+    hold: Hold,
+    *,
+    usage: RunUsage,
+    cost: float | None,
+    calls: int,
+    active_s: float,
+    next_message_id: str,
 ) -> None:
     """Store the sums after an answer, and the id that the next answer will have."""
     tx.conn.execute(
@@ -120,7 +127,7 @@ def count_answer(
             usage=usage,
             cost=cost,
             active_s=active_s,
-            open_message_id=new_id("message"),
+            open_message_id=next_message_id,
         )
     )
 

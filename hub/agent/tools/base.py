@@ -34,11 +34,12 @@ class ToolFailure(Exception):
 
 class Subject(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a call is about, for policy and for people: the files it names (absolute, symlinks resolved), the commands
-    it runs (shell text), and a one-line summary. Computed without side effects before anything is asked."""
+    it runs (shell text), a one-line summary, and (for edits) a preview of the change as a unified diff. Computed without side effects before anything is asked."""
 
     summary: str
     paths: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    preview: str | None = None
 
 
 class ChildWatch(Protocol):

@@ -1,0 +1,122 @@
+"""How a call becomes an answer: one table of handlers, and idempotency for everything that changes something.
+
+Three kinds of handler. `transactional` ones are functions of a transaction: effect, events and stored answer commit
+together. `prepared` ones look something up first (a directory, say), then are the same. `asynchronous` ones do I/O and
+store their answer after their effect; while they work, a repeat of the same key waits for the same answer.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from hub.domain.values import Scope
+from hub.errors import InternalError
+from hub.protocol.methods import METHODS, Method
+from hub.protocol.params import Mutation, Params
+from hub.store import registry
+from hub.store.database import Database, Transaction
+
+HANDLED_BY_CONNECTION = frozenset({"hub.hello", "events.subscribe", "events.unsubscribe"})
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """On whose behalf a call is made. Taken from the connection, never from the call's own words."""
+
+    actor: str
+    scopes: tuple[Scope, ...]
+
+    @property
+    def may_approve(self) -> bool:
+        return "approve" in self.scopes
+
+
+TransactionalHandler = Callable[[Transaction, Any, Caller], Any]
+PreparedHandler = Callable[[Transaction, Any, Caller, Any], Any]
+AsyncHandler = Callable[[Any, Caller], Awaitable[Any]]
+
+
+class Handlers:
+    """The table of handlers, by method name. `complete` refuses a hole or a stranger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._prepared: dict[str, tuple[AsyncHandler, PreparedHandler]] = {}
+        self._async: dict[str, AsyncHandler] = {}
+        self._in_flight: dict[tuple[str, str], asyncio.Future[bytes]] = {}
+
+    def transactional(self, name: str, handler: TransactionalHandler) -> None:
+        """Serve a mutating method by a function of a transaction."""
+        self.prepared(name, _nothing, lambda tx, params, caller, _: handler(tx, params, caller))
+
+    def prepared(self, name: str, prepare: AsyncHandler, handler: PreparedHandler) -> None:
+        """Serve a mutating method by a function of a transaction and of what a coroutine has looked up."""
+        self._claim(name, self._prepared, (prepare, handler))
+
+    def asynchronous(self, name: str, handler: AsyncHandler) -> None:
+        """Serve a method by a coroutine."""
+        self._claim(name, self._async, handler)
+
+    def _claim(self, name: str, table: dict[str, Any], handler: Any) -> None:
+        if name not in METHODS or name in self._prepared or name in self._async:
+            raise InternalError(f"Method {name} is unknown, or has a handler already.")
+        table[name] = handler
+
+    def complete(self) -> None:
+        """Raise InternalError unless every method of the protocol has its handler."""
+        missing = set(METHODS) - set(self._prepared) - set(self._async) - HANDLED_BY_CONNECTION
+        if missing:
+            raise InternalError(f"Methods without a handler: {', '.join(sorted(missing))}.")
+
+    async def answer(self, method: Method, params: Params, caller: Caller) -> msgspec.Raw:
+        """Return the encoded result of a call. Raises TurnbackError."""
+        if not isinstance(params, Mutation):
+            return msgspec.Raw(msgspec.json.encode(await self._async[method.name](params, caller)))
+        return msgspec.Raw(await self._once(method, params, caller))
+
+    async def _once(self, method: Method, params: Mutation, caller: Caller) -> bytes:
+        place = (caller.actor, params.idempotency_key)
+        if place in self._in_flight:
+            await asyncio.wait([self._in_flight[place]])
+        digest = hashlib.sha256(method.name.encode() + msgspec.json.encode(params, order="deterministic")).hexdigest()
+        if method.name in self._prepared:
+            prepare, handler = self._prepared[method.name]
+            found = await prepare(params, caller)
+            return await self._database.write(
+                lambda tx: _in_transaction(
+                    tx, method, params, caller, digest, lambda: handler(tx, params, caller, found)
+                )
+            )
+        return await self._in_steps(method, params, caller, digest)
+
+    async def _in_steps(self, method: Method, params: Mutation, caller: Caller, digest: str) -> bytes:
+        place = (caller.actor, params.idempotency_key)
+        working = self._in_flight[place] = asyncio.get_running_loop().create_future()
+        try:
+            stored = await self._database.read(lambda conn: registry.answered(conn, *place, method.name, digest))
+            if stored is not None:
+                return stored
+            answer = msgspec.json.encode(await self._async[method.name](params, caller))
+            await self._database.write(lambda tx: registry.remember_answer(tx, *place, method.name, digest, answer))
+            return answer
+        finally:
+            working.set_result(b"")
+            del self._in_flight[place]
+
+
+def _in_transaction(
+    tx: Transaction, method: Method, params: Mutation, caller: Caller, digest: str, work: Callable[[], Any]
+) -> bytes:
+    """Return the stored answer to this key; else do the work and store its answer with it."""
+    stored = registry.answered(tx.conn, caller.actor, params.idempotency_key, method.name, digest)
+    if stored is not None:
+        return stored
+    answer = msgspec.json.encode(work())
+    registry.remember_answer(tx, caller.actor, params.idempotency_key, method.name, digest, answer)
+    return answer
+
+
+async def _nothing(params: Any, caller: Caller) -> None:
+    """There is nothing to look up."""

@@ -1,0 +1,156 @@
+"""Drives one run from where its transcript stands to its end, whatever that end is.
+
+A run ends exactly once, in one transaction, when nothing of it lives any more. When the hub stops, the run is left as
+it is, for the next start to take up.
+"""
+
+import asyncio
+import logging
+
+from hub.agent import loop
+from hub.agent.model import ModelError
+from hub.agent.system import system_prompt
+from hub.agent.tools.registry import tools_for
+from hub.daemon.before import BeforeCheckpoint, take_after
+from hub.daemon.gate import RunGate
+from hub.daemon.running import Running, RunOver
+from hub.daemon.services import Services
+from hub.daemon.steps import LIMIT_TEXTS, RunSteps
+from hub.domain.messages import TextPart
+from hub.domain.runs import StopReason
+from hub.errors import ConflictError, TurnbackError
+from hub.store import approvals, calls, messages, questions, runs
+from hub.store.calls import Result
+from hub.store.database import Transaction
+from hub.store.runs import Ending, Hold
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """One run of this process. `drive` is its whole life; `poke` and `cancel` are called from outside."""
+
+    def __init__(self, services: Services, hold: Hold) -> None:
+        self.hold = hold
+        self._services = services
+        self._running: Running | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stop: tuple[StopReason, str] | None = None
+        self._ending = False
+
+    def poke(self) -> None:
+        """Something that the run may wait for has changed."""
+        if self._running is not None:
+            self._running.wake.set()
+
+    def cancel(self, reason: StopReason, text: str) -> None:
+        """End the run at its next await; commands and the model call are stopped. Later calls change nothing."""
+        if self._stop is None and not self._ending:
+            self._stop = (reason, text)
+            if self._task is not None:
+                self._task.cancel()
+
+    async def drive(self) -> None:
+        """Carry the run to its end. Raises CancelledError, and leaves the run as it is, when the hub stops."""
+        self._task = asyncio.current_task()
+        try:
+            ending = await self._life()
+            await self._services.database.write(lambda tx: runs.end(tx, self.hold.run_id, ending))
+        except ConflictError as error:
+            if error.code != "lease_lost":
+                raise
+            log.warning("the run has passed on to another holder", extra={"run_id": self.hold.run_id})
+        finally:
+            self._services.admission.leave(self.hold.run_id)
+
+    async def _life(self) -> Ending:
+        try:
+            if self._stop is not None:
+                raise asyncio.CancelledError
+            return await self._to_the_end()
+        except asyncio.CancelledError:
+            if self._stop is None:
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+            return await self._stopped(*self._stop)
+
+    async def _to_the_end(self) -> Ending:
+        running = self._running = await self._load()
+        before = BeforeCheckpoint(running)
+        try:
+            await before.begin()
+            running.time.on_limit = lambda: self.cancel("limit_time", LIMIT_TEXTS["limit_time"])
+            if not running.waiting:
+                running.time.run()
+            text = await self._loop(running, before)
+            await before.ready()
+            return await self._finish(running, "completed", "completed", text=text)
+        except ModelError as error:
+            return await self._finish(running, "failed", "model_error", error=f"{error.kind}: {error.message}")
+        except RunOver as over:
+            return await self._finish(running, "failed", over.stop_reason, error=over.text)
+        except TurnbackError as error:
+            if error.code == "lease_lost":
+                raise
+            return await self._finish(running, "failed", "internal", error=error.message)
+        except Exception:
+            log.exception("a run failed unexpectedly", extra={"run_id": self.hold.run_id})
+            error_text = f"An internal error ended this run; the hub's log tells more (run {self.hold.run_id})."
+            return await self._finish(running, "failed", "internal", error=error_text)
+        finally:
+            running.time.stop()
+            await before.stop()
+
+    async def _load(self) -> Running:
+        row = await self._services.database.read(lambda conn: runs.row(conn, self.hold.run_id))
+        spec = runs.spec_of(row)
+        running = Running(self._services, self.hold, spec, tools_for(spec.preset, spec.agent_mode))
+        running.waiting = row.state == "waiting"
+        running.usage, running.cost = runs.usage_of(row), row.cost
+        running.turns, running.tool_calls = row.turns, row.tool_calls
+        running.next_message_id = row.open_message_id
+        running.time.resume_from(row.active_s)
+        return running
+
+    async def _loop(self, running: Running, before: BeforeCheckpoint) -> str:
+        spec = running.spec
+        if not running.root.is_dir():
+            raise RunOver("workspace_gone", f"The workspace {running.root} is not there any more.")
+        try:
+            model = self._services.models.open(spec.model)
+        except TurnbackError as error:
+            raise RunOver("model_error", error.message) from error
+        frame = loop.Frame(model, system_prompt(running.root, spec.agent_mode), running.tools)
+        transcript = await self._services.database.read(lambda conn: messages.transcript(conn, running.session_id))
+        gate, steps = RunGate(running, before), RunSteps(running, before)
+        return await loop.run(frame, transcript, running.run_id, gate, steps)
+
+    async def _finish(
+        self, running: Running, state: str, stop_reason: StopReason, *, text: str = "", error: str | None = None
+    ) -> Ending:
+        self._ending = state == "completed"
+        changed = await take_after(running)
+        if state != "completed":
+            await self._services.database.write(lambda tx: self._settle_rest(tx, "cancelled", error or state))
+        return Ending(state=state, stop_reason=stop_reason, error=error, text=text, files_changed=changed)
+
+    async def _stopped(self, reason: StopReason, text: str) -> Ending:
+        """The run was cancelled from outside, by a person or by its time limit."""
+        state = "cancelled" if reason == "cancelled" else "failed"
+        await self._services.database.write(lambda tx: self._settle_rest(tx, "cancelled", text))
+        if self._running is None:
+            return Ending(state=state, stop_reason=reason, error=text)
+        return await self._finish(self._running, state, reason, error=text)
+
+    def _settle_rest(self, tx: Transaction, state: str, text: str) -> None:
+        """Give every open call its one result, close its question, and keep what had streamed."""
+        partial = self._running.partial if self._running is not None else ""
+        if partial and not calls.unsettled(tx.conn, self.hold.run_id):
+            message_id = self._running.next_message_id if self._running is not None else ""
+            part = TextPart(partial + "\n\n[interrupted]")
+            messages.append(tx, self.hold.session_id, self.hold.run_id, "assistant", [part], id=message_id)
+        for row in calls.unsettled(tx.conn, self.hold.run_id):
+            approvals.close_open(tx, row.id, "cancelled", None, text)
+            questions.close_open(tx, row.id, "cancelled", None, None)
+            calls.conclude(tx, row, Result(state=state, text=f"Not finished: {text}"))

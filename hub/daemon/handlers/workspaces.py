@@ -1,0 +1,31 @@
+"""workspace.*: directories by name."""
+
+from hub.daemon.calls import Caller, Handlers
+from hub.daemon.handlers import places
+from hub.daemon.services import Services
+from hub.protocol.params import Nothing, WorkspaceAdd, WorkspaceRemove
+from hub.protocol.views import Ack, WorkspaceView
+from hub.store import registry
+from hub.store.database import Transaction
+
+
+def register(handlers: Handlers, services: Services) -> None:
+    """Serve the workspace methods."""
+
+    async def locate(params: WorkspaceAdd, caller: Caller) -> places.Place:
+        return await places.find(services, places.resolved(params.path), caller)
+
+    async def listing(params: Nothing, caller: Caller) -> list[WorkspaceView]:
+        return await services.database.read(registry.workspace_listing)
+
+    handlers.prepared("workspace.add", locate, _add)
+    handlers.asynchronous("workspace.list", listing)
+    handlers.transactional("workspace.remove", _remove)
+
+
+def _add(tx: Transaction, params: WorkspaceAdd, caller: Caller, place: places.Place) -> WorkspaceView:
+    return registry.add_workspace(tx, params.name, place.workspace)
+
+
+def _remove(tx: Transaction, params: WorkspaceRemove, caller: Caller) -> Ack:
+    return Ack(id=registry.remove_workspace(tx, params.name).id, state="removed")

@@ -1,0 +1,158 @@
+"""Worktrees: one checkpoint engine and one thread for each, so that git never holds up the event loop."""
+
+import asyncio
+import functools
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from hub.checkpoint.engine import Engine
+from hub.checkpoint.values import Checkpoint, Plan
+from hub.errors import ConflictError, UsageError
+from hub.ids import new_id
+from hub.protocol.views import UncapturedView
+from hub.store import checkpoints
+from hub.store.checkpoints import Bond, Captured
+from hub.store.database import Database
+
+T = TypeVar("T")
+
+OPEN_LIMIT = 64
+"""Engines kept open; the one unused for longest is closed first."""
+NAME_TRIES = 50
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A capture to take: which worktree, bound to what, named how. `series` and `letter` make the ref's name."""
+
+    worktree: str
+    kind: str
+    bond: Bond
+    series: str
+    number: int
+    letter: str
+    note: str = ""
+    budget_s: float = 30.0
+
+
+class Worktrees:
+    """Captures and restores, by worktree. Work on one worktree is done in order; different ones run side by side."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._threads: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
+        self._engines: dict[str, Engine] = {}
+
+    async def locate(self, directory: str) -> str:
+        """Return the worktree that a directory lies in. Raises UsageError: not_a_directory, not_a_repository …"""
+        path = Path(directory)
+        if not path.is_absolute():
+            raise UsageError(f"{directory!r} is not an absolute path.", code="not_a_directory")
+        engine = await asyncio.to_thread(Engine.open, path)
+        root = str(engine.root)
+        self._engines.setdefault(root, engine)
+        return root
+
+    async def work(self, worktree: str, function: Callable[[Engine], T]) -> T:
+        """Run a function on the worktree's engine, in its thread. Raises what it raises."""
+        loop = asyncio.get_running_loop()
+        job = loop.run_in_executor(self._thread(worktree), functools.partial(self._with_engine, worktree, function))
+        return await asyncio.shield(job)
+
+    def _with_engine(self, worktree: str, function: Callable[[Engine], T]) -> T:
+        engine = self._engines.get(worktree)
+        if engine is None or not engine.root.is_dir():
+            engine = self._engines[worktree] = Engine.open(Path(worktree))
+        return function(engine)
+
+    def _thread(self, worktree: str) -> ThreadPoolExecutor:
+        if worktree not in self._threads:
+            self._threads[worktree] = ThreadPoolExecutor(1, thread_name_prefix="worktree")
+        self._threads.move_to_end(worktree)
+        if len(self._threads) > OPEN_LIMIT:
+            _, unused = self._threads.popitem(last=False)
+            unused.shutdown(wait=False)
+        return self._threads[worktree]
+
+    async def capture(self, request: Request) -> Captured:
+        """Take a checkpoint and return what is to be stored of it. Raises CheckpointError; then there is none."""
+        checkpoint_id = new_id("checkpoint")
+        labels = _labels(checkpoint_id, request)
+        taken = await self.work(request.worktree, lambda engine: _capture(engine, request, labels))
+        return describe(checkpoint_id, request, taken)
+
+    async def plan(self, target_ref: str, undo_id: str, request: Request) -> Plan:
+        """Save the present state as `request` says, and plan the way from it to a checkpoint."""
+        labels = _labels(undo_id, request)
+
+        def make(engine: Engine) -> Plan:
+            return _first_free(request, lambda name: engine.plan(target_ref, undo_ref=name, labels=labels))
+
+        return await self.work(request.worktree, make)
+
+    async def store(self, captured: Captured) -> None:
+        """Store a checkpoint that was taken."""
+        await self._database.write(lambda tx: checkpoints.add(tx, captured))
+
+    def close(self) -> None:
+        """Let the threads go; captures in flight end by themselves."""
+        for thread in self._threads.values():
+            thread.shutdown(wait=False, cancel_futures=True)
+
+
+def describe(checkpoint_id: str, request: Request, taken: Checkpoint) -> Captured:
+    """Return the row of a capture."""
+    return Captured(
+        id=checkpoint_id,
+        session_id=request.bond.session_id,
+        run_id=request.bond.run_id,
+        run_count=request.bond.run_count,
+        worktree=request.worktree,
+        kind=request.kind,
+        ref=taken.ref,
+        commit_oid=taken.commit,
+        files=taken.files,
+        uncaptured=[UncapturedView(path=missed.path, why=missed.why) for missed in taken.uncaptured],
+        head=taken.head,
+        branch=taken.branch,
+        note=request.note,
+        message_id=request.bond.message_id,
+    )
+
+
+def _labels(checkpoint_id: str, request: Request) -> Mapping[str, str]:
+    bond = {name: str(value) for name, value in msgspec.structs.asdict(request.bond).items() if value is not None}
+    return {"checkpoint_id": checkpoint_id, "kind": request.kind, "note": request.note, **bond}
+
+
+def _capture(engine: Engine, request: Request, labels: Mapping[str, str]) -> Checkpoint:
+    return _first_free(request, lambda name: engine.capture(name, labels=labels, budget_s=request.budget_s))
+
+
+def _first_free(request: Request, attempt: Callable[[str], T]) -> T:
+    """Try the names in order until one is free: another hub may have taken some in the same repository."""
+    for name in ref_names(request):
+        try:
+            return attempt(name)
+        except ConflictError as error:
+            if error.code != "ref_exists":
+                raise
+    raise ConflictError(f"No free name for a checkpoint in {request.series}.", code="ref_exists")
+
+
+def ref_names(request: Request) -> list[str]:
+    """Return the names to try, in order: `<series>/<n><letter>`, then the next numbers."""
+    last = request.number + NAME_TRIES
+    return [f"{request.series}/{number}{request.letter}" for number in range(request.number, last)]
+
+
+def series_of(session_id: str | None, worktree: str) -> str:
+    """Return the first part of a ref's name: the end of the session's id, or a digest of the worktree's path."""
+    if session_id is not None:
+        return session_id[-12:]
+    return f"ws-{hashlib.sha256(worktree.encode()).hexdigest()[:8]}"
