@@ -1,25 +1,20 @@
-"""The client against a small real WebSocket server that speaks the envelope, and misbehaves when told to."""
+"""The client against a loopback server: connecting and calling."""
 
 import asyncio
-import itertools
 import os
 import random
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from websockets.asyncio.server import Server, serve
-from websockets.asyncio.server import ServerConnection as Socket
-from websockets.exceptions import ConnectionClosed
 
 import hub.client
 import hub.subscription
-from hub.client import HubClient, follow
+from hub.client import HubClient
 from hub.errors import (
     AuthError,
     ConflictError,
@@ -29,102 +24,21 @@ from hub.errors import (
     UnavailableError,
     UsageError,
 )
-from hub.protocol.cursor import Item
 from hub.protocol.discovery import DiscoveryRecord, record_path
-from hub.protocol.envelope import Call, decode_call, encode_error, encode_notification, encode_result
-from hub.protocol.events import CaughtUp, Event, Gap, Live, Subscribed
-from hub.protocol.methods import FRAME_LIMIT, EventFrame, HelloAnswer, LiveFrame
-from hub.protocol.views import Ack, SessionView
-
-TOKEN = "right-token"
-HELLO = HelloAnswer(
-    protocol=1,
-    hub_id="hub_1",
-    boot_id="boot_1",
-    log_id="log_1",
-    version="0",
-    scopes=["read"],
-    actor="cli",
-    frame_limit=FRAME_LIMIT,
+from hub.protocol.envelope import Call, encode_error, encode_notification, encode_result
+from hub.protocol.methods import FRAME_LIMIT
+from hub.protocol.views import Ack
+from tests.loopback import (
+    HELLO,
+    TOKEN,
+    LoopbackHub,
+    Peer,
+    answering,
+    event,
+    open_client,
+    session,
+    silent,
 )
-Handler = Callable[["Peer", Call], Awaitable[None]]
-
-
-class Peer:
-    """The server's end of one connection."""
-
-    def __init__(self, socket: Socket) -> None:
-        self.socket = socket
-
-    async def send(self, frame: bytes) -> None:
-        await self.socket.send(frame, text=True)
-
-    async def result(self, call: Call, result: Any) -> None:
-        await self.send(encode_result(call.id, result))
-
-    async def error(self, call: Call, error: TurnbackError) -> None:
-        await self.send(encode_error(call.id, error))
-
-    async def event(self, number: int, event: Event) -> None:
-        await self.send(encode_notification("event", EventFrame(number, event)))
-
-    async def caught_up(self, number: int, seq: int) -> None:
-        await self.send(encode_notification("events.caught_up", CaughtUp(subscription=number, seq=seq)))
-
-    def drop(self) -> None:
-        self.socket.transport.abort()
-
-
-class LoopbackHub:
-    """Accepts hello with the right token; every other call goes to `on`, by method name."""
-
-    def __init__(self) -> None:
-        self.on: dict[str, Handler] = {}
-        self.calls: list[Call] = []
-        self.peers: list[Peer] = []
-        self.server: Server | None = None
-        self.port = 0
-
-    @property
-    def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/rpc"
-
-    async def start(self) -> None:
-        self.server = await serve(self._serve, "127.0.0.1", self.port, max_size=None, ping_interval=None)
-        self.port = next(iter(self.server.sockets)).getsockname()[1]
-
-    async def stop(self) -> None:
-        assert self.server is not None
-        for peer in self.peers:
-            peer.drop()
-        self.server.close()
-        await self.server.wait_closed()
-
-    async def _serve(self, socket: Socket) -> None:
-        peer = Peer(socket)
-        self.peers.append(peer)
-        try:
-            async for frame in socket:
-                assert isinstance(frame, str), "the protocol is made of text frames"
-                await self._answer(peer, decode_call(frame))
-        except ConnectionClosed:
-            pass
-        finally:
-            self.peers.remove(peer)
-
-    async def _answer(self, peer: Peer, call: Call) -> None:
-        if call.method == "hub.hello" and "hub.hello" not in self.on:
-            if msgspec.json.decode(call.params)["token"] == TOKEN:
-                await peer.result(call, HELLO)
-            else:
-                await peer.error(call, AuthError("This token opens nothing.", code="bad_token"))
-            return
-        self.calls.append(call)
-        if call.method in self.on:
-            await self.on[call.method](peer, call)
-
-    def params(self, number: int = -1) -> dict[str, Any]:
-        return msgspec.json.decode(self.calls[number].params)
 
 
 @pytest.fixture
@@ -139,50 +53,6 @@ async def server() -> AsyncIterator[LoopbackHub]:
 async def client(server: LoopbackHub) -> AsyncIterator[HubClient]:
     async with await open_client(server) as client:
         yield client
-
-
-async def open_client(server: LoopbackHub, token: str = TOKEN) -> HubClient:
-    return await HubClient.connect_to(server.url, token, kind="cli", name="test")
-
-
-def event(seq: int, prev: int, session: str | None = "ses_1") -> Event:
-    return Event(seq, prev, session, None, "run.cancelling", "2026-01-01T00:00:00.000Z", msgspec.Raw(b'{"by":"me"}'))
-
-
-def ack(number: int = 1, *, last_seq: int = 0, log_id: str = "log_1") -> Subscribed:
-    return Subscribed(subscription=number, log_id=log_id, first_seq=1, last_seq=last_seq)
-
-
-def session(id: str = "ses_1") -> SessionView:
-    return SessionView(
-        id=id,
-        workspace="w",
-        title="",
-        state="idle",
-        run_count=0,
-        active_run_id=None,
-        pending_prompts=0,
-        last_seq=0,
-        created_at="",
-        updated_at="",
-    )
-
-
-def answering(*results: Any) -> Handler:
-    left = list(results)
-
-    async def handler(peer: Peer, call: Call) -> None:
-        await peer.result(call, left.pop(0) if len(left) > 1 else left[0])
-
-    return handler
-
-
-async def silent(peer: Peer, call: Call) -> None:
-    """Never answer."""
-
-
-async def take(items: Any, count: int) -> list[Item]:
-    return [await anext(items) for _ in range(count)]
 
 
 # Connecting
@@ -500,353 +370,6 @@ async def test_closing_ends_what_waits(server: LoopbackHub) -> None:
     with pytest.raises(UnavailableError) as caught:
         await call
     assert caught.value.code == "connection_lost"
-
-
-# Subscriptions
-
-
-def replaying(*items: Event, number: int = 1, before: int = 0) -> Handler:
-    """Answer a subscription with these events; the first `before` of them are sent ahead of the answer."""
-
-    async def handler(peer: Peer, call: Call) -> None:
-        for one in items[:before]:
-            await peer.event(number, one)
-        await peer.result(call, ack(number, last_seq=len(items)))
-        for one in items[before:]:
-            await peer.event(number, one)
-        await peer.caught_up(number, len(items))
-
-    return handler
-
-
-@pytest.mark.parametrize("before", [0, 1, 3])
-async def test_items_may_come_before_the_answer(server: LoopbackHub, client: HubClient, before: int) -> None:
-    events = [event(seq, seq - 1) for seq in (1, 2, 3)]
-    server.on["events.subscribe"] = replaying(*events, before=before)
-    async with client.subscribe(session_id="ses_1", after_seq=0) as stream:
-        assert stream.ack == ack(last_seq=3)
-        assert await take(stream, 4) == [*events, CaughtUp(subscription=1, seq=3)]
-
-
-async def test_every_kind_of_item_arrives(server: LoopbackHub, client: HubClient) -> None:
-    live = Live("model.notice", "ses_1", None, msgspec.Raw(b'{"text":"x"}'))
-    gap = Gap(subscription=1, log_id="log_1", reason="old", seq=5)
-
-    async def handler(peer: Peer, call: Call) -> None:
-        await peer.result(call, ack())
-        await peer.send(encode_notification("events.gap", gap))
-        await peer.send(encode_notification("live", LiveFrame(1, live)))
-
-    server.on["events.subscribe"] = handler
-    async with client.subscribe(live=True) as stream:
-        assert await take(stream, 2) == [gap, live]
-
-
-async def test_streams_are_kept_apart_and_end_with_their_context(server: LoopbackHub, client: HubClient) -> None:
-    numbers = itertools.count(1)
-
-    async def handler(peer: Peer, call: Call) -> None:
-        number = next(numbers)
-        await peer.result(call, ack(number))
-        await peer.event(number, event(number, 0))
-
-    server.on["events.subscribe"] = handler
-    server.on["session.get"] = answering(session())
-    async with client.subscribe() as one:
-        async with client.subscribe() as two:
-            assert [await anext(two), await anext(one)] == [event(2, 0), event(1, 0)]
-        await server.peers[0].event(2, event(3, 2))
-        await client.call("session.get", session_id="s")
-        with pytest.raises(StopAsyncIteration):
-            await anext(two)
-    await client.call("session.get", session_id="s")
-    ended = [msgspec.json.decode(call.params) for call in server.calls if call.method == "events.unsubscribe"]
-    assert ended == [{"subscription": 2}, {"subscription": 1}]
-
-
-async def test_a_refused_subscription_raises(server: LoopbackHub, client: HubClient) -> None:
-    server.on["events.subscribe"] = lambda peer, call: peer.error(call, NotFoundError("No.", code="unknown_session"))
-    with pytest.raises(NotFoundError):
-        async with client.subscribe(session_id="s"):
-            pass
-
-
-async def test_what_came_before_a_cut_is_handed_on_first(server: LoopbackHub, client: HubClient) -> None:
-    events = [event(seq, seq - 1) for seq in range(1, 6)]
-
-    async def handler(peer: Peer, call: Call) -> None:
-        await replaying(*events)(peer, call)
-        await peer.socket.close(1001, "restart")
-
-    server.on["events.subscribe"] = handler
-    got: list[Item] = []
-    with pytest.raises(UnavailableError) as caught:
-        async with client.subscribe(after_seq=0) as stream:
-            async for item in stream:
-                got.append(item)
-    assert got[:-1] == events
-    assert caught.value.code == "connection_lost"
-    assert "restart" in caught.value.message
-
-
-async def flood(peer: Peer, call: Call, count: int, sent: list[int]) -> None:
-    await peer.result(call, ack())
-    for seq in range(1, count + 1):
-        await peer.event(1, event(seq, seq - 1))
-        sent[0] = seq
-
-
-async def test_a_slow_consumer_holds_the_hub_back(server: LoopbackHub, client: HubClient) -> None:
-    sent, count = [0], 40_000
-    floods: list[asyncio.Task[None]] = []
-
-    async def handler(peer: Peer, call: Call) -> None:
-        floods.append(asyncio.create_task(flood(peer, call, count, sent)))
-
-    server.on["events.subscribe"] = handler
-    async with client.subscribe() as stream:
-        before = -1
-        while before != sent[0]:
-            before = sent[0]
-            await asyncio.sleep(0.1)
-        assert before < count, "the server could send everything although nobody read"
-        got = [item.seq for item in await take(stream, count) if isinstance(item, Event)]
-    assert got == list(range(1, count + 1))
-    await asyncio.gather(*floods)
-
-
-async def test_a_call_is_answered_although_its_stream_is_full(server: LoopbackHub, client: HubClient) -> None:
-    count = hub.subscription.BUFFER_ITEMS * 4
-
-    async def handler(peer: Peer, call: Call) -> None:
-        await flood(peer, call, count, [0])
-
-    server.on["events.subscribe"] = handler
-    server.on["session.get"] = answering(session())
-    async with client.subscribe() as stream:
-        first = await anext(stream)
-        assert await client.call("session.get", session_id="s") == session()
-        rest = await take(stream, count - 1)
-    assert [item.seq for item in (first, *rest) if isinstance(item, Event)] == list(range(1, count + 1))
-
-
-async def test_a_stream_that_overruns_ends_and_the_connection_goes_on(
-    server: LoopbackHub, client: HubClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub.subscription, "OVERRUN_ITEMS", 1_000)
-
-    async def handler(peer: Peer, call: Call) -> None:
-        await flood(peer, call, 3_000, [0])
-
-    server.on["events.subscribe"] = handler
-    server.on["session.get"] = answering(session())
-    async with client.subscribe() as stream:
-        assert await client.call("session.get", session_id="s") == session()
-        await take(stream, 1_000)
-        with pytest.raises(UnavailableError) as caught:
-            await anext(stream)
-    assert (caught.value.code, caught.value.retryable) == ("slow_reader", True)
-
-
-async def test_a_full_stream_does_not_hold_up_closing(server: LoopbackHub) -> None:
-    async def handler(peer: Peer, call: Call) -> None:
-        await flood(peer, call, 5_000, [0])
-
-    server.on["events.subscribe"] = handler
-    client = await open_client(server)
-    async with client.subscribe() as stream:
-        await anext(stream)
-        await asyncio.sleep(0.05)
-        await client.close()
-    assert client._socket.close_code == 1000
-
-
-async def test_a_subscribe_given_up_is_ended_when_its_answer_comes(server: LoopbackHub, client: HubClient) -> None:
-    held: list[Call] = []
-    server.on["events.subscribe"] = lambda peer, call: asyncio.sleep(0, held.append(call))
-    server.on["session.get"] = answering(session())
-
-    async def subscribe() -> None:
-        async with client.subscribe():
-            pass
-
-    task = asyncio.create_task(subscribe())
-    while not held:
-        await asyncio.sleep(0.005)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await server.peers[0].event(9, event(1, 0))
-    await server.peers[0].result(held[0], ack(9))
-    await client.call("session.get", session_id="s")
-    await client.call("session.get", session_id="s")
-    assert [msgspec.json.decode(c.params) for c in server.calls if c.method == "events.unsubscribe"] == [
-        {"subscription": 9}
-    ]
-
-
-# Following
-
-
-class Log:
-    """An event log of two sessions, served page by page; the connection may be cut after any item."""
-
-    def __init__(self, server: LoopbackHub, count: int, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.events: list[Event] = []
-        last = {"ses_1": 0, "ses_2": 0}
-        for seq in range(1, count + 1):
-            name = self.random.choice(["ses_1", "ses_2"])
-            self.events.append(event(seq, last[name], name))
-            last[name] = seq
-        self.cut_after: Callable[[], int] = lambda: 1_000_000
-        self.wants: list[tuple[int | None, str | None]] = []
-        server.on["events.subscribe"] = self.serve
-
-    def of(self, session_id: str | None, after: int = 0) -> list[Event]:
-        return [one for one in self.events if session_id in (None, one.session_id) and one.seq > after]
-
-    async def serve(self, peer: Peer, call: Call) -> None:
-        params = msgspec.json.decode(call.params)
-        self.wants.append((params.get("after_seq"), params.get("log_id")))
-        await peer.result(call, ack(last_seq=self.events[-1].seq))
-        left = self.cut_after()
-        for one in self.of(params.get("session_id"), params.get("after_seq", self.events[-1].seq)):
-            if left == 0:
-                peer.drop()
-                return
-            await peer.event(1, one)
-            left -= 1
-        await peer.caught_up(1, self.events[-1].seq)
-
-
-async def until_caught_up(items: AsyncIterator[Item]) -> list[Event]:
-    got: list[Event] = []
-    async for item in items:
-        if isinstance(item, CaughtUp):
-            break
-        assert isinstance(item, Event)
-        got.append(item)
-    return got
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hub.protocol.cursor.BACKOFF_S", (0.001, 0.01))
-
-
-@pytest.mark.parametrize("session_id", [None, "ses_1"])
-@pytest.mark.parametrize("seed", range(3))
-async def test_random_cuts_leave_no_hole_and_no_repeat(
-    server: LoopbackHub, quick: None, session_id: str | None, seed: int
-) -> None:
-    log = Log(server, 300, seed)
-    log.cut_after = lambda: log.random.randrange(25)
-    async with aclosing(follow(lambda: open_client(server), session_id=session_id, after_seq=7)) as items:
-        assert await until_caught_up(items) == log.of(session_id, after=7)
-    assert len(log.wants) > 5
-
-
-async def test_following_goes_through_a_restart_of_the_hub(server: LoopbackHub, quick: None) -> None:
-    log = Log(server, 10, 1)
-    async with aclosing(follow(lambda: open_client(server), after_seq=0)) as items:
-        assert len(await until_caught_up_open(items)) == 10
-        await server.stop()
-        log.events += [event(11, 0, "ses_3"), event(12, 11, "ses_3")]
-        waiting = asyncio.create_task(anext(items))
-        await asyncio.sleep(0.05)
-        await server.start()
-        assert await waiting == log.events[10]
-        assert await anext(items) == log.events[11]
-    assert log.wants[-1] == (10, "log_1")
-
-
-async def until_caught_up_open(items: AsyncIterator[Item]) -> list[Item]:
-    """Like until_caught_up, and leaves the iterator open for more."""
-    got: list[Item] = []
-    while not isinstance(item := await anext(items), CaughtUp):
-        got.append(item)
-    return got
-
-
-async def test_from_now_on_means_from_the_first_answer_on(server: LoopbackHub, quick: None) -> None:
-    log = Log(server, 10, 1)
-    async with aclosing(follow(lambda: open_client(server), after_seq=None)) as items:
-        assert await anext(items) == CaughtUp(subscription=1, seq=10)
-        log.events.append(event(11, 0, "ses_3"))
-        server.peers[0].drop()
-        assert await anext(items) == log.events[10]
-    assert log.wants == [(None, None), (10, "log_1")]
-
-
-async def test_a_hole_in_a_session_is_asked_for_again(server: LoopbackHub, quick: None) -> None:
-    log = Log(server, 40, 3)
-    whole = log.of("ses_1")
-    lost = whole[len(whole) // 2]
-    log.events.remove(lost)
-
-    async def serve(peer: Peer, call: Call) -> None:
-        await log.serve(peer, call)
-        if lost not in log.events:
-            log.events = sorted([*log.events, lost], key=lambda one: one.seq)
-
-    server.on["events.subscribe"] = serve
-    async with aclosing(follow(lambda: open_client(server), session_id="ses_1", after_seq=0)) as items:
-        assert await until_caught_up(items) == whole
-    assert [want for want, _ in log.wants] == [0, lost.prev_seq]
-
-
-async def test_a_hole_that_stays_is_told_as_a_gap(server: LoopbackHub, quick: None) -> None:
-    log = Log(server, 0, 3)
-    log.events = [event(1, 0), event(9, 5), event(10, 9)]
-    async with aclosing(follow(lambda: open_client(server), session_id="ses_1", after_seq=0)) as items:
-        first, gap, *rest = await until_caught_up_open(items)
-    assert [first, *rest] == log.events
-    assert isinstance(gap, Gap)
-    assert gap.seq == 5
-
-
-async def test_a_gap_moves_the_cursor_to_the_new_log(server: LoopbackHub, quick: None) -> None:
-    wants: list[dict[str, Any]] = []
-
-    async def serve(peer: Peer, call: Call) -> None:
-        wants.append(msgspec.json.decode(call.params))
-        await peer.result(call, ack(last_seq=3, log_id="log_2" if len(wants) > 1 else "log_1"))
-        if len(wants) == 2:
-            gap = Gap(subscription=1, log_id="log_2", reason="another log", seq=3)
-            await peer.send(encode_notification("events.gap", gap))
-            await peer.event(1, event(4, 2))
-        await peer.caught_up(1, 4 if len(wants) > 1 else 50)
-
-    server.on["events.subscribe"] = serve
-    async with aclosing(follow(lambda: open_client(server), session_id="ses_1", after_seq=50)) as items:
-        await anext(items)
-        server.peers[0].drop()
-        gap, after = await take(items, 2)
-        assert isinstance(gap, Gap)
-        assert after == event(4, 2)
-        await anext(items)
-        server.peers[0].drop()
-        await anext(items)
-    assert [(want["after_seq"], want.get("log_id")) for want in wants] == [(50, None), (50, "log_1"), (4, "log_2")]
-
-
-async def test_patience_ends_with_the_last_reason(tmp_path: Path, quick: None) -> None:
-    items = follow(lambda: HubClient.connect(tmp_path, kind="cli", name="t"), after_seq=0, patience_s=0.05)
-    with pytest.raises(UnavailableError) as caught:
-        await anext(items)
-    assert caught.value.code == "no_hub"
-
-
-async def test_what_cannot_get_better_is_raised_at_once(server: LoopbackHub) -> None:
-    tries: list[int] = []
-
-    async def connect() -> HubClient:
-        tries.append(1)
-        return await open_client(server, "wrong")
-
-    with pytest.raises(AuthError):
-        await anext(follow(connect, after_seq=0))
-    assert tries == [1]
 
 
 def test_importing_the_client_stays_light() -> None:
