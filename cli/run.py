@@ -143,7 +143,7 @@ class Pursuit:
         if data is not None and data.prompt_id == self.prompt_id:
             self.removed = event.type == "prompt.removed"
             self.run_id = event.run_id or self.run_id
-        elif event.type == "run.started" and event.run_id:
+        elif data is not None and event.run_id and not getattr(data, "as_steer", False):
             self.foreign.add(event.run_id)
 
     def ended_by(self, event: Event) -> bool:
