@@ -16,6 +16,7 @@ PYTHON = $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo python3)
 
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 .PHONY: demo test test-slow lint format bench docs pins venv clean
 
 demo: $(VENV)/package

@@ -24,7 +24,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "aiosqlite": ("hub/store/",),
     "alembic": ("hub/store/",),
     "sqlalchemy": ("hub/store/",),
-    "sqlite3": ("hub/store/", "connectors/spool.py"),
+    "sqlite3": ("hub/store/", "connectors/spool.py", "cli/doctor.py"),
     "git": ("hub/checkpoint/repository.py",),
     "gitdb": ("hub/checkpoint/repository.py",),
     "litellm": ("hub/agent/worker.py",),
@@ -54,6 +54,7 @@ LATE: Mapping[tuple[str, str], str] = {
     ("hub/checkpoint/repository.py", "git"): "GitPython is imported at the first capture, not at every start",
     ("hub/store/migrations/__init__.py", "importlib.import_module"): "a current database loads no migration",
     ("hub/agent/worker.py", "litellm"): "costs seconds, and its settings must stand in the environment before it",
+    ("hub/__main__.py", "hub.daemon.app"): "a wrong setting is told before the daemon's rooms are loaded",
     ("cli/main.py", "importlib.import_module"): "a command's module is loaded when the command is named",
 }
 """Imports that are late on purpose: (file, what is imported), with the reason."""
@@ -66,6 +67,7 @@ ENVIRONMENT: Mapping[str, str] = {
 BROAD: Mapping[str, tuple[int, str]] = {
     "hub/store/database.py": (2, "the writer outlives a failed work; whoever asked for it is told"),
     "hub/agent/loop.py": (1, "a defect in one tool becomes a result that the model reads, and a log entry"),
+    "hub/daemon/server.py": (1, "a defect in one call is logged and told to its caller; the connection goes on"),
     "hub/daemon/driver.py": (1, "the edge of a run's task: the run fails, the hub goes on"),
 }
 """How many broad handlers a file may have, with the reason. A handler that ends in a bare `raise` is none."""
