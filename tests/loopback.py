@@ -1,5 +1,6 @@
 """A small real WebSocket server that speaks the envelope, and misbehaves when told to."""
 
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
