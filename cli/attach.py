@@ -30,8 +30,8 @@ async def _watch_json(link: Link, given: str, deltas: bool) -> None:
     id = await session_id(link, given)
     await link.call("session.get", session_id=id)  # an unknown id is an error, not a silent stream
     with Inputs() as inputs:
-        talk = Conversation(link, JsonScreen(deltas=deltas), inputs, on_ask="watch", steers=False)
-        await talk.follow(id, 0, ends_with=_never, after_gap=_go_on)
+        talk = Conversation(link, JsonScreen(deltas=deltas), inputs, id, on_ask="watch", steers=False)
+        await talk.follow(0, ends_with=_never, after_gap=_go_on)
 
 
 async def _watch(link: Link, given: str) -> None:
@@ -45,9 +45,10 @@ async def _watch(link: Link, given: str) -> None:
         reads = prompting.may_read()
         if reads:
             inputs.listen()
-        talk = Conversation(link, screen, inputs, on_ask="prompt" if reads else "wait", steers=True)
+        talk = Conversation(link, screen, inputs, id, on_ask="prompt" if reads else "wait", steers=True)
         talk.run_id = found.active_run_id
-        await talk.follow(id, cursor, ends_with=_never, after_gap=_go_on)
+        await talk.welcome_asks()
+        await talk.follow(cursor, ends_with=_never, after_gap=_go_on)
 
 
 def _never(event: Event) -> bool:

@@ -34,7 +34,9 @@ ASK_EVENTS = {"approval.opened", "question.opened", "approval.decided", "questio
 class Conversation:
     """One session, followed on one screen. `steers`: typed lines go to the agent."""
 
-    def __init__(self, link: Link, screen: Screen, inputs: Inputs, *, on_ask: OnAsk, steers: bool) -> None:
+    def __init__(
+        self, link: Link, screen: Screen, inputs: Inputs, session_id: str, *, on_ask: OnAsk, steers: bool
+    ) -> None:
         self._link = link
         self._screen = screen
         self._inputs = inputs
@@ -44,14 +46,13 @@ class Conversation:
         self._mode: Mode = "watching"
         self._steered = False
         self._input_over = False
-        self._session_id = ""
+        self._session_id = session_id
         self.run_id: str | None = None
         self.unanswered = False
-        self.wanted: Callable[[Event | Live], bool] = lambda item: True
+        self.wanted: Callable[[Event | Live | Ask], bool] = lambda item: True
 
     async def follow(
         self,
-        session_id: str,
         after_seq: int,
         *,
         ends_with: Callable[[Event], bool],
@@ -61,9 +62,7 @@ class Conversation:
 
         `after_gap` looks at the hub's present state and returns the end if it was among the lost events.
         """
-        self._session_id = session_id
-        stream = follow(self._link.reconnect, session_id=session_id, after_seq=after_seq, live=True)
-        await self._welcome_asks()
+        stream = follow(self._link.reconnect, session_id=self._session_id, after_seq=after_seq, live=True)
         async with aclosing(stream), aclosing(merged(stream, self._inputs)) as everything:
             async for item in everything:
                 if isinstance(item, Event) and self.wanted(item):
@@ -74,11 +73,11 @@ class Conversation:
                     self._screen.live(item)
                 elif isinstance(item, Gap):
                     self._screen.gap(item)
-                    await self._welcome_asks()
                     found = await after_gap(item)
                     if found is not None:
                         self._screen.event(found)
                         return found
+                    await self.welcome_asks()
                 elif isinstance(item, Key | Line | End | Interrupt | Leave) and await self._input(item):
                     return None
                 if await self._done_with_input():
@@ -107,8 +106,8 @@ class Conversation:
             self._watch()
             await self._put_next()
 
-    async def _welcome_asks(self) -> None:
-        """Take up the questions that were open before this client came."""
+    async def welcome_asks(self) -> None:
+        """Take up the questions that are open already."""
         if self._on_ask != "watch":
             for ask_id in await self._open_asks():
                 await self._asked(ask_id)
@@ -122,8 +121,9 @@ class Conversation:
         if ask_id in self._asks:
             return
         found = (await self._open_asks()).get(ask_id)
-        if found is None:  # it was settled before we looked
+        if found is None or not self.wanted(found):  # settled before we looked, or somebody else's
             return
+        self.run_id = self.run_id or found.run_id
         if self._on_ask == "reject":
             await self._refuse(found)
             return

@@ -16,7 +16,7 @@ import typer
 from cli import output, prompting
 from cli.attach import Deltas
 from cli.context import Link, session_id, with_link, workspace_of
-from cli.conversation import Conversation, OnAsk
+from cli.conversation import Ask, Conversation, OnAsk
 from cli.inbox import ADDRESS
 from cli.invocation import invocation
 from cli.prompting import Inputs
@@ -26,7 +26,7 @@ from hub import settings
 from hub.domain.values import AgentMode, Preset
 from hub.errors import ExitCode, UsageError
 from hub.protocol.events import RUN_ENDS, Event, Gap, Live, RunEnded
-from hub.protocol.views import RunView
+from hub.protocol.views import ApprovalView, QuestionView, RunView
 
 SCRIPTED = "scripted:"
 CATEGORIES = ("edits", "commands", "all")
@@ -132,8 +132,10 @@ class Pursuit:
     run_id: str | None = None
     removed: bool = False
 
-    def wanted(self, item: Event | Live) -> bool:
-        """Return whether the item belongs to our run or to nobody's."""
+    def wanted(self, item: Event | Live | Ask) -> bool:
+        """Return whether the item belongs to our run, or to no run at all."""
+        if isinstance(item, ApprovalView | QuestionView):
+            return item.run_id == self.run_id
         if isinstance(item, Event):
             self._learn(item)
         return item.run_id is None or item.run_id not in self.foreign
@@ -162,11 +164,12 @@ async def _carry_out(link: Link, order: Order, screen: Screen) -> int:
         return end_of(found, gap.seq) if found and found.ended_at else None
 
     with Inputs() as inputs:
-        talk = Conversation(link, screen, inputs, on_ask=order.on_ask, steers=False)
+        talk = Conversation(link, screen, inputs, accepted.session_id, on_ask=order.on_ask, steers=False)
         talk.wanted = pursuit.wanted
-        end = await talk.follow(accepted.session_id, cursor, ends_with=pursuit.ended_by, after_gap=after_gap)
+        end = await talk.follow(cursor, ends_with=pursuit.ended_by, after_gap=after_gap)
     if end is None:
-        output.note(f"Detached; the run goes on. hubctl attach {accepted.session_id}, or hubctl cancel it.")
+        id = accepted.session_id
+        output.note(f"Detached; the run goes on. Come back: hubctl attach {id}  End it: hubctl cancel {id}")
     return exit_code(end.type if end else None, unanswered=talk.unanswered)
 
 

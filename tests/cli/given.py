@@ -242,7 +242,7 @@ def opens(hub: FakeHub, view: ApprovalView | None = None) -> None:
     hub.emit(
         "approval.opened",
         session_id=SESSION,
-        run_id=RUN,
+        run_id=view.run_id,
         approval_id=view.id,
         call_id=view.call_id,
         batch_id=view.batch_id,

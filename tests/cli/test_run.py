@@ -139,7 +139,7 @@ def test_a_rejection_by_a_person_is_a_completed_run(hub: FakeHub, call: Call) ->
 
 def test_without_a_terminal_it_says_how_to_answer_and_answers_nothing(hub: FakeHub, call: Call) -> None:
     plays(hub, starts, opens)
-    with played(lambda: (hub.wait_call("events.subscribe", 2), decided(hub, "allowed", "allow_once"), ends(hub))):
+    with played(lambda: (hub.wait_call("question.list"), decided(hub, "allowed", "allow_once"), ends(hub))):
         said = call("run", "x", "--json")
     assert said.code == 0
     assert f"hubctl approve {given.APPROVAL}" in said.err
@@ -236,3 +236,16 @@ def test_an_end_that_was_lost_in_a_gap_is_made_anew() -> None:
     end = end_of(given.run_view(state="failed", stop_reason="model_error"), 9)
     assert (end.type, end.seq) == ("run.failed", 9)
     assert Pursuit(PROMPT, run_id=RUN).ended_by(end)
+
+
+def test_questions_of_another_run_are_left_to_others(hub: FakeHub, call: Call) -> None:
+    hub.answers["session.get"] = given.session(active_run_id="run_old")
+    plays(
+        hub,
+        lambda hub: opens(hub, given.approval(id="apr_old", run_id="run_old")),
+        lambda hub: ends(hub, run_id="run_old"),
+        starts,
+        ends,
+    )
+    assert call("run", "x", "--session", SESSION, "--on-ask", "reject", "--json").code == 0
+    assert hub.params_of("approval.answer") == []

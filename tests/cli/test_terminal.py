@@ -1,0 +1,297 @@
+"""What a person does at a terminal: one-key answers, steering lines, Ctrl-C; and the same through a plain pipe."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.errors import ConflictError
+from tests.cli import given
+from tests.cli.fakehub import FakeHub
+from tests.cli.given import APPROVAL, RUN, SESSION, command, decided, ends, environment, hubctl, opens, starts
+from tests.cli.terminal import Terminal
+from tests.cli.test_run import plays
+
+
+def answers(hub: FakeHub, *, then_ends: bool = True) -> None:
+    """The hub takes one answer, and the run ends."""
+
+    def answer(params: dict[str, Any]) -> Any:
+        state = "rejected" if params["decision"] == "reject" else "allowed"
+        decided(hub, state, params["decision"], message=params["message"] or None)
+        if then_ends:
+            ends(hub)
+        return given.approval(state=state, decision=params["decision"])
+
+    hub.answers["approval.answer"] = answer
+
+
+@pytest.mark.parametrize(("key", "decision"), [("a", "allow_once"), ("s", "allow_session"), ("A", "allow_always")])
+def test_one_key_answers(hub: FakeHub, home: Path, key: str, decision: str) -> None:
+    plays(hub, starts, opens)
+    answers(hub)
+    with Terminal(home, "run", "x") as screen:
+        screen.expect("make test")
+        screen.expect("[a] allow once")
+        screen.type(key)
+        screen.expect("completed")
+        assert screen.ends() == 0
+    assert [sent["decision"] for sent in hub.params_of("approval.answer")] == [decision]
+
+
+def test_a_rejection_may_say_why(hub: FakeHub, home: Path) -> None:
+    plays(hub, starts, opens)
+    answers(hub)
+    with Terminal(home, "run", "x") as screen:
+        screen.expect("[a] allow once")
+        before = screen.settings()
+        screen.type("r")
+        screen.expect("why?")
+        assert screen.settings() != before
+        screen.type("use the other branch\n")
+        screen.expect("rejected")
+        assert screen.ends() == 0
+    sent = hub.params_of("approval.answer")
+    assert [(one["decision"], one["message"]) for one in sent] == [("reject", "use the other branch")]
+
+
+def test_other_keys_answer_nothing(hub: FakeHub, home: Path) -> None:
+    long = "\n".join(f"line {number}" for number in range(90))
+    plays(hub, starts, lambda hub: opens(hub, given.approval(arguments={"commands": [long]})))
+    answers(hub)
+    with Terminal(home, "run", "x") as screen:
+        screen.expect("press d")
+        screen.expect("[a] allow once")
+        screen.type("y\r ?")
+        screen.expect("run exactly this, once")
+        screen.type("d")
+        screen.expect("line 89")
+        screen.expect("[a] allow once")
+        assert hub.params_of("approval.answer") == []
+        screen.type("a")
+        assert screen.ends() == 0
+
+
+def test_an_answer_given_elsewhere_closes_the_question(hub: FakeHub, home: Path) -> None:
+    plays(hub, starts, opens)
+    with Terminal(home, "run", "x") as screen:
+        screen.expect("[a] allow once")
+        decided(hub, "allowed", "allow_once", decided_by="ada")
+        screen.expect("by ada")
+        ends(hub)
+        assert screen.ends() == 0
+    assert hub.params_of("approval.answer") == []
+
+
+def test_who_comes_second_is_told(hub: FakeHub, home: Path) -> None:
+    plays(hub, starts, opens)
+    hub.answers["approval.answer"] = ConflictError("Ada has answered already.")
+    with Terminal(home, "run", "x") as screen:
+        screen.expect("[a] allow once")
+        screen.type("a")
+        screen.expect("Ada has answered already.")
+        decided(hub, "rejected", "reject")
+        ends(hub)
+        assert screen.ends() == 0
+
+
+def test_ctrl_c_can_cancel(hub: FakeHub, home: Path) -> None:
+    plays(hub, starts)
+
+    def cancel(params: dict[str, Any]) -> Any:
+        ends(hub, "run.cancelled", stop_reason="cancelled")
+        return {"id": RUN, "state": "running"}
+
+    hub.answers["run.cancel"] = cancel
+    with Terminal(home, "run", "x") as screen:
+        screen.expect(RUN)
+        screen.interrupt()
+        screen.expect("[c] cancel the run")
+        screen.type("c")
+        screen.expect("cancelled")
+        assert screen.ends() == 130
+    assert hub.params_of("run.cancel")[0]["run_id"] == RUN
+
+
+@pytest.mark.parametrize("second", ["\x03", "d"])
+def test_ctrl_c_can_detach_and_answers_nothing(hub: FakeHub, home: Path, second: str) -> None:
+    plays(hub, starts, opens)
+    hub.answers |= {"approval.answer": ConflictError("no"), "run.cancel": ConflictError("no")}
+    with Terminal(home, "run", "x") as screen:
+        cooked = screen.settings()
+        screen.expect("[a] allow once")
+        screen.interrupt()
+        screen.expect("[d] detach")
+        screen.type(second)
+        screen.expect("Detached")
+        assert screen.ends() == 130
+        assert screen.settings() == cooked
+    assert hub.params_of("approval.answer") == hub.params_of("run.cancel") == []
+
+
+def test_ctrl_c_and_enter_goes_on(hub: FakeHub, home: Path) -> None:
+    plays(hub, starts, opens)
+    answers(hub)
+    with Terminal(home, "run", "x") as screen:
+        screen.expect("[a] allow once")
+        screen.interrupt()
+        screen.expect("[Enter] go on")
+        screen.type("\r")
+        screen.expect("[a] allow once")
+        screen.type("a")
+        assert screen.ends() == 0
+
+
+def watched(hub: FakeHub, **change: Any) -> None:
+    """There is a session with a transcript and a run in progress."""
+    message = {"role": "user", "parts": [{"type": "text", "text": "the first prompt"}], "id": "msg_1"}
+    hub.answers |= {
+        "session.get": given.session(state="running", active_run_id=RUN, **change),
+        "session.messages": {"messages": [message], "next_after": None, "last_seq": 0},
+        "prompt.submit": given.accepted(mode="steer"),
+    }
+
+
+def test_attach_shows_what_was_then_lives(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    answers(hub, then_ends=False)
+    with Terminal(home, "attach", SESSION) as screen:
+        screen.expect("the first prompt")
+        hub.wait_call("events.subscribe")
+        hub.live("message.delta", session_id=SESSION, run_id=RUN, message_id="msg_2", offset=0, text="I look")
+        screen.expect("I look")
+        screen.type("use the new API\n")
+        assert hub.wait_call("prompt.submit")["text"] == "use the new API"
+        opens(hub)
+        screen.expect("[a] allow once")
+        screen.type("a")
+        screen.expect("allowed")
+        ends(hub)
+        screen.expect("completed")
+        screen.interrupt()
+        assert screen.ends() == 0
+
+
+def test_what_was_typed_before_a_question_does_not_answer_it(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    answers(hub, then_ends=False)
+    with Terminal(home, "attach", SESSION) as screen:
+        screen.expect("the first prompt")
+        hub.wait_call("events.subscribe")
+        screen.type("all of it")
+        opens(hub)
+        screen.expect("[a] allow once")
+        assert hub.params_of("approval.answer") == []
+        screen.type("r")
+        screen.expect("why?")
+        screen.type("\n")
+        screen.expect("rejected")
+    assert [sent["decision"] for sent in hub.params_of("approval.answer")] == ["reject"]
+
+
+def test_a_question_that_was_open_before_is_put(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    hub.answers |= {
+        "question.list": [given.question()],
+        "question.answer": lambda params: given.question(state="answered", answer=params["answer"]),
+    }
+    with Terminal(home, "attach", SESSION) as screen:
+        screen.expect("2. postgres")
+        screen.expect("type your answer")
+        screen.type("2\n")
+        assert hub.wait_call("question.answer")["answer"] == "postgres"
+
+
+def test_attach_through_a_pipe_steers_and_leaves_when_idle(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+
+    def steered(params: dict[str, Any]) -> Any:
+        hub.answers["session.get"] = given.session(state="idle")
+        ends(hub)
+        return given.accepted(mode="steer")
+
+    hub.answers["prompt.submit"] = steered
+    said = hubctl(home, "attach", SESSION, input="also the docs\n")
+    assert said.returncode == 0
+    assert "the first prompt" in said.stdout
+    assert "\x1b" not in said.stdout
+    assert hub.params_of("prompt.submit")[0]["text"] == "also the docs"
+
+
+def test_a_line_through_a_pipe_can_be_a_key(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    hub.answers["approval.list"] = [given.approval()]
+    answers(hub, then_ends=False)
+    attached = subprocess.Popen(
+        command(home, "attach", SESSION),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert attached.stdin
+    assert attached.stdout
+    assert any("[a] allow once" in line for line in attached.stdout)
+    attached.stdin.write("r no network here\n")
+    attached.stdin.flush()
+    assert hub.wait_call("approval.answer")["message"] == "no network here"
+    attached.terminate()
+    assert attached.wait(20) == 0
+
+
+def test_the_end_of_input_answers_nothing_and_says_how_to(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    hub.answers["approval.list"] = [given.approval()]
+    attached = subprocess.Popen(
+        command(home, "attach", SESSION),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert attached.stdout
+    assert any(f"hubctl approve {APPROVAL}" in line for line in attached.stdout)
+    attached.terminate()
+    assert attached.wait(20) == 0
+    assert hub.params_of("approval.answer") == []
+
+
+def test_two_who_attach_with_json_see_the_same(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    starts(hub)
+    early = subprocess.Popen(
+        command(home, "attach", SESSION, "--json"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert early.stdout
+    first = [early.stdout.readline() for _ in range(2)]
+    ends(hub)
+    first.append(early.stdout.readline())
+    late = subprocess.Popen(
+        command(home, "attach", SESSION, "--json"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert late.stdout
+    assert [late.stdout.readline() for _ in range(3)] == first
+    for process in (early, late):
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_restore_asks_at_a_terminal(hub: FakeHub, home: Path) -> None:
+    hub.answers["checkpoint.restore"] = lambda params: given.restore(dry_run=params.get("dry_run", False))
+    for key, code, count in (("n", 3, 1), ("y", 0, 3)):
+        with Terminal(home, "checkpoint", "restore", given.CHECKPOINT) as screen:
+            screen.expect("Would turn back")
+            screen.expect("[y/N]")
+            screen.type(key)
+            assert screen.ends() == code
+        assert len(hub.params_of("checkpoint.restore")) == count
+    assert [sent["dry_run"] for sent in hub.params_of("checkpoint.restore")] == [True, True, False]
