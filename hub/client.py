@@ -83,7 +83,6 @@ class HubClient:
         self._pending: dict[int, _Pending] = {}
         self._streams: dict[int, Subscription] = {}
         self._early: dict[int, Subscription] = {}
-        self._ended: set[int] = set()
         self._moved = asyncio.Event()
         self._lost: TurnbackError | None = None
         self._reader = asyncio.create_task(self._read(), name="hub client reader")
@@ -203,7 +202,6 @@ class HubClient:
 
     async def _say_unsubscribe(self, number: int) -> None:
         """Tell the hub without waiting for its answer: whoever leaves a stream may be on the way out."""
-        self._ended.add(number)
         self._last_id += 1
         with suppress(UnavailableError):  # a lost connection has ended the subscription
             await self._send(encode_call(self._last_id, _UNSUBSCRIBE, {"subscription": number}))
@@ -232,8 +230,8 @@ class HubClient:
             await self._wait_for_room(stream)
 
     def _stream_of(self, number: int) -> Subscription | None:
-        if number in self._streams or number in self._ended:
-            return self._streams.get(number)
+        if number in self._streams:
+            return self._streams[number]
         if self._subscribing():  # the hub may send the first items before its answer
             return self._early.setdefault(number, Subscription(self._moved))
         return None

@@ -1,7 +1,9 @@
 """A small real WebSocket server that speaks the envelope, and misbehaves when told to."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -88,11 +90,10 @@ class LoopbackHub:
         peer = Peer(socket)
         self.peers.append(peer)
         try:
-            async for frame in socket:
-                assert isinstance(frame, str), "the protocol is made of text frames"
-                await self._answer(peer, decode_call(frame))
-        except ConnectionClosed:
-            pass
+            with suppress(ConnectionClosed):  # by `drop`, in the middle of an answer
+                async for frame in socket:
+                    assert isinstance(frame, str), "the protocol is made of text frames"
+                    await self._answer(peer, decode_call(frame))
         finally:
             self.peers.remove(peer)
 
@@ -185,3 +186,16 @@ class Log:
             await peer.event(1, one)
             left -= 1
         await peer.caught_up(1, self.events[-1].seq)
+
+
+async def http_server(answer: bytes) -> tuple[asyncio.Server, str]:
+    """Serve these bytes to every HTTP request; return the server and its address."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    return server, f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/rpc"

@@ -235,6 +235,16 @@ def test_deep_nesting_is_refused_and_the_connection_stays() -> None:
     assert isinstance(connection.receive(frame("hub.status")), CallReceived)
 
 
+def test_a_frame_both_too_large_and_too_deep_is_refused() -> None:
+    connection = opened()
+    refused(connection.receive(b'{"x":' + b"[" * FRAME_LIMIT), "frame_too_large")
+    assert connection.state == "open"
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    refused(opened().receive('{"jsonrpc":"2.0","id":1,"method":"\ud800"}'), "parse_error")
+
+
 def test_hello_is_not_said_twice() -> None:
     connection = opened()
     refused(connection.receive(frame("hub.hello", HELLO)), "hello_repeated")

@@ -110,6 +110,16 @@ def test_after_a_gap_the_other_log_counts() -> None:
     assert cursor.params(live=True) == {"session_id": "a", "live": True, "after_seq": 5, "log_id": "other"}
 
 
+def test_a_hole_in_another_log_is_asked_for_anew() -> None:
+    cursor = Cursor(5, "a")
+    cursor.subscribed(ack(9))
+    with pytest.raises(MissingEvents):
+        cursor.take(event(9, 7))
+    cursor.take(Gap(subscription=1, log_id="other", reason="", seq=5))
+    with pytest.raises(MissingEvents):
+        cursor.take(event(9, 7))
+
+
 def test_without_a_cursor_it_begins_where_the_hub_stands() -> None:
     cursor = Cursor(None)
     assert cursor.params(live=False) == {"live": False}
