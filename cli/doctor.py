@@ -136,7 +136,9 @@ def check_database(home: Path) -> Finding:
 
 
 def _user_version(path: Path) -> int:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    # Even a reader makes the files of a WAL; without them nobody writes, and the file can be taken as it is.
+    option = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{option}", uri=True)
     try:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
     finally:

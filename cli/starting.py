@@ -7,6 +7,7 @@ for an answer on the recorded port, not for a file or a process. It never ends a
 import asyncio
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from hub import settings
@@ -31,16 +32,17 @@ async def connect(home: Path, *, start: bool) -> HubClient:
     return await start_hub(home)
 
 
-async def start_hub(home: Path) -> HubClient:
+async def start_hub(home: Path, environ: Mapping[str, str] | None = None) -> HubClient:
     """Start a hub and return a connection to it, or to the one that another starter was quicker with.
 
+    `environ` is the hub's environment, None this process's own.
     Raises UsageError (config_invalid, home_unwritable) before anything is started, UnavailableError code
     hub_start_failed or hub_start_timeout afterwards.
     """
-    settings.load(home)
+    settings.load(home, environ=environ)
     log = prepare(home)
     mark = log.stat().st_size
-    child = spawn(home, log)
+    child = spawn(home, log, environ)
     deadline = asyncio.get_running_loop().time() + START_DEADLINE_S
     while asyncio.get_running_loop().time() < deadline:
         client = await _answering(home)
@@ -76,12 +78,13 @@ def command(home: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "hub", "--home", str(home)]
 
 
-def spawn(home: Path, log: Path) -> "subprocess.Popen[bytes]":
+def spawn(home: Path, log: Path, environ: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
     """Start a hub that outlives this process."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command(home),
             cwd=home,
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
