@@ -72,9 +72,8 @@ class _Connection(aiosqlite.Connection):
 
     sql: sa.Connection
 
-    @classmethod
-    async def open(cls, path: Path) -> "_Connection":
-        self = cls(lambda: _connect(path), iter_chunk_size=64)
+    async def open(self) -> "_Connection":
+        """Open it. Raises sqlite3.DatabaseError."""
         await self
         self.sql = await self.call(lambda: _wrap(self._conn))
         return self
@@ -83,14 +82,21 @@ class _Connection(aiosqlite.Connection):
         return await self._execute(function, *arguments)  # type: ignore[no-untyped-call]
 
     async def shut(self) -> None:
-        await self.call(self.sql.close)
-        await self.close()
+        """Close it and end its thread; also when it could not be opened."""
+        if self._connection is not None:
+            if hasattr(self, "sql"):
+                await self.call(self.sql.close)
+            await self.close()
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     conn = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000)
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "journal_size_limit=67108864"):
-        conn.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "journal_size_limit=67108864"):
+            conn.execute(f"PRAGMA {pragma}")
+    except sqlite3.DatabaseError:
+        conn.close()
+        raise
     return conn
 
 
@@ -112,21 +118,38 @@ class Database:
         self._requests: asyncio.Queue[_Request[Any] | None] = asyncio.Queue()
         self._readers: asyncio.Queue[_Connection] = asyncio.Queue()
         self._numbers = EventNumbers()
+        self._connections: list[_Connection] = []
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "Database":
         """Open and migrate. Raises UsageError with code database_newer, UnavailableError when it cannot be opened."""
         self = cls(path, clock)
         try:
-            self._writer = await _Connection.open(path)
-            await self._writer.call(migrations.migrate, self._writer.sql, path)
-            await self._writer.call(self._numbers.load, self._writer.sql)
-            for _ in range(READERS):
-                self._readers.put_nowait(await _Connection.open(path))
+            await self._open()
         except sqlite3.DatabaseError as error:
+            await self._shut()
             raise _unusable(path, error) from error
+        except BaseException:
+            await self._shut()
+            raise
         self._writing = asyncio.create_task(self._write_loop(), name="store-writer")
         return self
+
+    async def _open(self) -> None:
+        self._writer = await self._connect()
+        await self._writer.call(migrations.migrate, self._writer.sql, self.path)
+        await self._writer.call(self._numbers.load, self._writer.sql)
+        for _ in range(READERS):
+            self._readers.put_nowait(await self._connect())
+
+    async def _connect(self) -> _Connection:
+        connection = _Connection(lambda: _connect(self.path), iter_chunk_size=64)
+        self._connections.append(connection)
+        return await connection.open()
+
+    async def _shut(self) -> None:
+        for connection in self._connections:
+            await connection.shut()
 
     @property
     def last_seq(self) -> int:
@@ -152,9 +175,9 @@ class Database:
         """Commit what was handed in, then close. Later calls of `write` never end; make none."""
         self._requests.put_nowait(None)
         await self._writing
-        await self._writer.shut()
         for _ in range(READERS):
-            await (await self._readers.get()).shut()
+            await self._readers.get()
+        await self._shut()
 
     async def _write_loop(self) -> None:
         while (first := await self._requests.get()) is not None:
