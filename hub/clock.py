@@ -48,4 +48,7 @@ def iso(instant: datetime) -> str:
 
 def parse_iso(text: str) -> datetime:
     """Return the instant that `iso` wrote. Raises ValueError for anything else."""
-    return datetime.fromisoformat(text)
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return instant

@@ -9,8 +9,6 @@ import logging
 import os
 from contextlib import AsyncExitStack
 
-from websockets.asyncio.server import Server
-
 from hub import __version__
 from hub.agent.tools.env import scrubbed_environment
 from hub.clock import Clock, SystemClock, iso
@@ -82,7 +80,7 @@ class App:
         await recovery.recover(self.services)
         await self._take_up_waiting()
         listener = await self._listen(hub)
-        self._stack.push_async_callback(_close_listener, listener)
+        self._stack.push_async_callback(listener.close)
         self._publish(identity, token)
         self._stack.callback(discovery.withdraw, home, identity.boot_id)
         self.dispatcher.start()
@@ -133,7 +131,7 @@ class App:
             if row.state == "waiting":
                 await self.dispatcher.take_up_waiting(row)
 
-    async def _listen(self, hub: server.Hub) -> Server:
+    async def _listen(self, hub: server.Hub) -> server.Listener:
         """Listen on the configured port or refuse; else on the one chosen before, or on a new one, which is kept."""
         configured, chosen = self.settings.port, discovery.load_port(self.settings.home)
         for port in [configured] if configured else [chosen or 0, 0]:
@@ -142,7 +140,7 @@ class App:
             except OSError as error:
                 log.warning("the port cannot be used", extra={"port": port, "reason": str(error)})
                 continue
-            self.port = listener.sockets[0].getsockname()[1]
+            self.port = listener.port
             if not configured and self.port != chosen:
                 discovery.store_port(self.settings.home, self.port)
             return listener
@@ -206,8 +204,3 @@ class App:
 def _identify(tx: Transaction, token_digest: str) -> Identity:
     registry.set_token(tx, token_digest, OWNER)
     return Identity(registry.identity(tx, "hub_id", "hub"), new_id("boot"), registry.identity(tx, "log_id", "log"))
-
-
-async def _close_listener(listener: Server) -> None:
-    listener.close()
-    await listener.wait_closed()

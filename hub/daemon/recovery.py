@@ -52,7 +52,6 @@ async def recover(services: Services) -> Recovered:
 
 async def _finish_restores(services: Services, found: Recovered) -> None:
     for row in await services.database.read(checkpoints.unsettled_restores):
-        committed = {row.txid} if row.state == "committed" else set()
         try:
             await _settle_files(services, row)
         except TurnbackError as error:

@@ -71,7 +71,7 @@ class Hub:
         return found[0] if found else None
 
 
-async def listen(hub: Hub, port: int) -> Server:
+async def listen(hub: Hub, port: int) -> "Listener":
     """Listen on loopback. Raises OSError when the port is taken."""
 
     async def handle(socket: Socket) -> None:
@@ -80,7 +80,7 @@ async def listen(hub: Hub, port: int) -> Server:
     def guard(socket: Socket, request: Request) -> Response | None:
         return _http(hub, socket, request)
 
-    return await serve(
+    listener = await serve(
         handle,
         "127.0.0.1",
         port,
@@ -93,6 +93,23 @@ async def listen(hub: Hub, port: int) -> Server:
         ping_timeout=60,
         close_timeout=2,
     )
+    return Listener(listener)
+
+
+class Listener:
+    """The open port."""
+
+    def __init__(self, listener: Server) -> None:
+        self._listener = listener
+
+    @property
+    def port(self) -> int:
+        return int(next(iter(self._listener.sockets)).getsockname()[1])
+
+    async def close(self) -> None:
+        """Close the port and every connection."""
+        self._listener.close()
+        await self._listener.wait_closed()
 
 
 def _http(hub: Hub, socket: Socket, request: Request) -> Response | None:
@@ -241,9 +258,9 @@ class Connection:
         session_id = params.session_id
         if session_id is not None:
             await self._hub.database.read(lambda conn: sessions.row(conn, session_id))
-        first = await self._hub.database.read(eventlog.first_seq)
+        trimmed = await self._hub.database.read(eventlog.trimmed_seq)
         last, log_id = self._hub.bus.last_seq, self._hub.identity.log_id
-        after, reason = resume_point(params, log_id, first, last)
+        after, reason = resume_point(params, log_id, trimmed, last)
         self._numbers += 1
         number = self._numbers
         subscription = Subscription(number, self._hub.database, self._hub.bus, session_id, after)
@@ -252,7 +269,7 @@ class Connection:
         if reason is not None:
             subscription.begin_with_gap(Gap(subscription=number, log_id=log_id, reason=reason, seq=after))
         self._pumps[number] = asyncio.create_task(self._pump(subscription))
-        return Subscribed(subscription=number, log_id=log_id, first_seq=first, last_seq=last)
+        return Subscribed(subscription=number, log_id=log_id, first_seq=trimmed + 1, last_seq=last)
 
     async def _pump(self, subscription: Subscription) -> None:
         try:
@@ -277,7 +294,7 @@ class Connection:
             log.debug("a frame had nobody to go to", extra={"actor": self._caller.actor})
 
 
-def resume_point(params: EventsSubscribe, log_id: str, first: int, last: int) -> tuple[int, str | None]:
+def resume_point(params: EventsSubscribe, log_id: str, trimmed: int, last: int) -> tuple[int, str | None]:
     """Return the seq to go on from, and why the cursor could not be served (None when it can)."""
     if params.after_seq is None:
         return last, None
@@ -285,6 +302,6 @@ def resume_point(params: EventsSubscribe, log_id: str, first: int, last: int) ->
         return last, "another_log"
     if params.after_seq > last:
         return last, "ahead_of_log"
-    if params.after_seq < first - 1:
+    if params.after_seq < trimmed:
         return last, "trimmed"
     return params.after_seq, None

@@ -86,7 +86,8 @@ def open_calls(messages: Sequence[Message]) -> tuple[ToolCallPart, ...]:
 def repaired(messages: Iterable[Message]) -> list[Message]:
     """Return the messages with exactly one result for each call, right after it and in call order.
 
-    Missing results say that the outcome is unknown; results without a call, and repeats, are left out.
+    Missing results say that the outcome is unknown; results without a call are left out, and of several results for one
+    call the last one counts.
     """
     pending = list(messages)
     by_call = {result.call_id: result for message in pending for result in reversed(message.results)}

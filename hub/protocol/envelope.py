@@ -116,7 +116,7 @@ def encode_result(id: RequestId, result: Any) -> bytes:
 
 def encode_error(id: RequestId | None, error: TurnbackError) -> bytes:
     """Return the frame of a refusal."""
-    data = _ErrorData(error.code, type(error).__name__, error.retryable, error.retry_after_s, error.hint)
+    data = _ErrorData(error.code, kind_of(error), error.retryable, error.retry_after_s, error.hint)
     body = _Error(number_of(error), error.message, data)
     return _encoder.encode({"jsonrpc": "2.0", "id": id, "error": body})
 
@@ -124,6 +124,11 @@ def encode_error(id: RequestId | None, error: TurnbackError) -> bytes:
 def encode_notification(method: str, params: Any) -> bytes:
     """Return the frame of a notification."""
     return _encoder.encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def kind_of(error: TurnbackError) -> str:
+    """Return the name of the branch of the error tree that an error is of."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in KINDS)
 
 
 def number_of(error: TurnbackError) -> int:

@@ -87,6 +87,8 @@ class _Connection(aiosqlite.Connection):
             if hasattr(self, "sql"):
                 await self.call(self.sql.close)
             await self.close()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

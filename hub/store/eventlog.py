@@ -14,6 +14,8 @@ from hub.protocol.events import Data, Event
 from hub.store.schema import events, meta
 
 CACHED_SESSIONS = 10_000
+TRIMMED = "trimmed_seq"
+"""Key under which `meta` keeps how far the log was trimmed."""
 
 
 class EventNumbers:
@@ -28,8 +30,7 @@ class EventNumbers:
     def load(self, conn: sa.Connection) -> None:
         """Begin after the newest event of the log."""
         newest = conn.execute(sa.select(sa.func.max(events.c.seq))).scalar()
-        floor = conn.execute(sa.select(meta.c.value).where(meta.c.key == "last_trimmed_seq")).scalar()
-        self.committed = max(newest or 0, int(floor or 0))
+        self.committed = max(newest or 0, trimmed_seq(conn))
         self._next = self.committed + 1
 
     def make(
@@ -89,9 +90,10 @@ def page(conn: sa.Connection, after: int, until: int, limit: int, session_id: st
     ]
 
 
-def first_seq(conn: sa.Connection) -> int:
-    """Return the seq of the oldest event that is kept, 0 when there is none."""
-    return conn.execute(sa.select(sa.func.min(events.c.seq))).scalar() or 0
+def trimmed_seq(conn: sa.Connection) -> int:
+    """Return the seq up to which events may be missing; everything after it is kept."""
+    found = conn.execute(sa.select(meta.c.value).where(meta.c.key == TRIMMED)).scalar()
+    return int(found or 0)
 
 
 def last_seq_of(conn: sa.Connection, session_id: str) -> int:
@@ -102,7 +104,11 @@ def last_seq_of(conn: sa.Connection, session_id: str) -> int:
 def trim(conn: sa.Connection, *, max_rows: int, oldest: datetime) -> int:
     """Delete events beyond the caps, sparing each session's newest; return how many went."""
     newest = conn.execute(sa.select(sa.func.max(events.c.seq))).scalar() or 0
-    spared = sa.select(sa.func.max(events.c.seq)).where(events.c.session_id.is_not(None)).group_by(events.c.session_id)
     beyond = sa.or_(events.c.seq <= newest - max_rows, events.c.at < oldest)
-    result = conn.execute(sa.delete(events).where(beyond, events.c.seq < newest, events.c.seq.not_in(spared)))
+    floor = conn.execute(sa.select(sa.func.max(events.c.seq)).where(beyond, events.c.seq < newest)).scalar()
+    if floor is None:
+        return 0
+    spared = sa.select(sa.func.max(events.c.seq)).where(events.c.session_id.is_not(None)).group_by(events.c.session_id)
+    result = conn.execute(sa.delete(events).where(events.c.seq <= floor, events.c.seq.not_in(spared)))
+    conn.exec_driver_sql("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (TRIMMED, str(floor)))
     return result.rowcount
