@@ -10,7 +10,7 @@ from cli.invocation import invocation
 from hub.domain.values import RestoreOnly
 from hub.errors import NotFoundError, RefusedError
 
-app = typer.Typer(help="Save a workspace, compare, and turn it back.", rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(help="Save a workspace, compare, and turn it back.", rich_markup_mode=None, add_completion=False)
 
 PAGE = 1000
 EVERY_KIND = ("before", "after", "manual", "undo", "step")
@@ -105,8 +105,9 @@ def restore(
             "only": only,
         }
         if not (dry_run or yes) and _asks(context):
-            output.draw(tables.restore(await link.call("checkpoint.restore", dry_run=True, **params)))
-            await _confirm("Turn back?")
+            if not interrupt:
+                output.draw(tables.restore(await link.call("checkpoint.restore", dry_run=True, **params)))
+            await _confirm("Cancel what runs here, and turn back?" if interrupt else "Turn back?")
         return await link.call("checkpoint.restore", dry_run=dry_run, interrupt=interrupt, **params)
 
     output.show(context, with_link(context, restored), tables.restore)

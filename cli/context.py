@@ -24,6 +24,9 @@ from hub.protocol.methods import METHODS
 T = TypeVar("T")
 
 RECONNECTS = 3
+PAUSE_S = 0.2
+ABSENT = ("connection_lost", "no_hub", "no_answer")
+"""Codes of a hub that is not there, and may come back."""
 FULL_ID = re.compile(r"[a-z]+_[0-9A-HJKMNP-TV-Z]{26}")
 
 
@@ -38,7 +41,12 @@ class Link:
     def __init__(self, home: Path, *, start: bool = True) -> None:
         self.home = home
         self._start = start
+        self._patience_s = 0.0
         self._client: HubClient | None = None
+
+    def await_hub(self, patience_s: float) -> None:
+        """From now on start no hub, for somebody may have stopped it; wait so long for one to come back."""
+        self._start, self._patience_s = False, patience_s
 
     async def connect(self) -> HubClient:
         """Return a new connection that the caller closes. Raises UnavailableError."""
@@ -52,14 +60,18 @@ class Link:
         """Call, and call again with the same key when the connection was lost before the answer came."""
         if METHODS[method].mutating:
             params.setdefault("idempotency_key", new_key())
-        for _ in range(RECONNECTS):
+        clock = asyncio.get_running_loop()
+        give_up_at, attempts = clock.time() + self._patience_s, 0
+        while True:
             try:
                 return await (await self.client()).call(method, **params)
             except UnavailableError as error:
-                if error.code != "connection_lost":
+                attempts += 1
+                lost = error.code == "connection_lost" and attempts <= RECONNECTS
+                if not lost and (error.code not in ABSENT or clock.time() >= give_up_at):
                     raise
                 await self.close()
-        return await (await self.client()).call(method, **params)
+            await asyncio.sleep(0 if attempts == 1 else PAUSE_S)
 
     async def client(self) -> HubClient:
         """Return the connection of this link."""

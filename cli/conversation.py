@@ -17,8 +17,8 @@ from cli.context import Link
 from cli.inbox import ADDRESS, mark_run_seen
 from cli.prompting import End, Input, Inputs, Interrupt, Key, Leave, Line
 from cli.screens import Screen
-from hub.client import follow
-from hub.errors import ConflictError
+from hub.client import HubClient, follow
+from hub.errors import ConflictError, UnavailableError
 from hub.protocol.cursor import Item
 from hub.protocol.events import RUN_ENDS, Event, Gap, Live
 from hub.protocol.views import ApprovalView, QuestionView
@@ -27,6 +27,8 @@ OnAsk = Literal["prompt", "wait", "reject", "watch"]
 Mode = Literal["watching", "approval", "reason", "question", "leaving"]
 Ask = ApprovalView | QuestionView
 
+PATIENCE_S = 20.0
+"""Seconds that an answer waits for a hub that is being restarted."""
 NOBODY = "Nobody is there to answer (hubctl run --on-ask reject)."
 ASK_EVENTS = {"approval.opened", "question.opened", "approval.decided", "question.closed"}
 
@@ -46,6 +48,7 @@ class Conversation:
         self._mode: Mode = "watching"
         self._steered = False
         self._input_over = False
+        self._hub_gone = False
         self._session_id = session_id
         self.run_id: str | None = None
         self.unanswered = False
@@ -62,7 +65,8 @@ class Conversation:
 
         `after_gap` looks at the hub's present state and returns the end if it was among the lost events.
         """
-        stream = follow(self._link.reconnect, session_id=self._session_id, after_seq=after_seq, live=True)
+        self._link.await_hub(PATIENCE_S)
+        stream = follow(self._connect, session_id=self._session_id, after_seq=after_seq, live=True)
         async with aclosing(stream), aclosing(merged(stream, self._inputs)) as everything:
             async for item in everything:
                 if isinstance(item, Event) and self.wanted(item):
@@ -90,9 +94,26 @@ class Conversation:
             self.run_id = event.run_id
         if event.type in RUN_ENDS and event.run_id is not None:
             self.run_id = None if event.run_id == self.run_id else self.run_id
-            await mark_run_seen(self._link, event.run_id)
+            await self._shown_to_its_end(event.run_id)
         if event.type in ASK_EVENTS:
             await self._ask_event(event)
+
+    async def _shown_to_its_end(self, run_id: str) -> None:
+        try:
+            await mark_run_seen(self._link, run_id)
+        except UnavailableError:
+            self._screen.lines([Text("  the hub is gone; the inbox will show this result again", style="dim")])
+
+    async def _connect(self) -> HubClient:
+        try:
+            client = await self._link.reconnect()
+        except UnavailableError as error:
+            if not self._hub_gone:
+                self._screen.lines([Text(f"  {error.message} Waiting for it to come back.", style="yellow")])
+            self._hub_gone = True
+            raise
+        self._hub_gone = False
+        return client
 
     async def _ask_event(self, event: Event) -> None:
         data = render.data_of(event)

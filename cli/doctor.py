@@ -21,7 +21,7 @@ from rich.text import Text
 from cli import output, tables
 from cli.context import home_of
 from cli.text import visible
-from hub import settings
+from hub import __version__, settings
 from hub.client import HubClient, find_hub
 from hub.errors import ExitCode, TurnbackError
 from hub.protocol.discovery import record_path
@@ -110,16 +110,22 @@ def check_hub(home: Path) -> Finding:
     except TurnbackError as error:
         return Finding("hub", "warning", f"{error.message} Its record is left over.", "hubctl start replaces it.")
     try:
-        asyncio.run(_greeted(home))
+        answering = asyncio.run(_greeted(home))
     except TurnbackError as error:
         fix = f"See `hubctl logs`; if process {record.pid} is a hub that hangs, end it and run `hubctl start`."
         return Finding("hub", "error", f"The record names process {record.pid}, but: {error.message}", fix)
+    if answering != record.boot_id:
+        return Finding("hub", "error", f"Another hub than the recorded one answers at {record.url}.", "hubctl restart")
+    if record.version != __version__:
+        message = f"The hub that runs has version {record.version}, hubctl has {__version__}."
+        return Finding("hub", "warning", message, "hubctl restart")
     return Finding("hub", "ok", f"A hub answers at {record.url} (pid {record.pid}, version {record.version}).")
 
 
-async def _greeted(home: Path) -> None:
-    async with await HubClient.connect(home, kind="cli", name="hubctl doctor"):
-        pass
+async def _greeted(home: Path) -> str:
+    """Return the boot id of the hub that answers."""
+    async with await HubClient.connect(home, kind="cli", name="hubctl doctor") as client:
+        return client.hello.boot_id
 
 
 def check_database(home: Path) -> Finding:

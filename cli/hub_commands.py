@@ -32,8 +32,8 @@ def start(
 
 def _become_hub(context: typer.Context) -> None:
     home = home_of(context)
-    settings.load(home)
     starting.prepare(home)
+    settings.load(home)
     command = starting.command(home)
     sys.stdout.flush()
     os.execv(command[0], command)

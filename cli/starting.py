@@ -39,8 +39,8 @@ async def start_hub(home: Path, environ: Mapping[str, str] | None = None) -> Hub
     Raises UsageError (config_invalid, home_unwritable) before anything is started, UnavailableError code
     hub_start_failed or hub_start_timeout afterwards.
     """
-    settings.load(home, environ=environ)
     log = prepare(home)
+    settings.load(home, environ=environ)
     mark = log.stat().st_size
     child = spawn(home, log, environ)
     deadline = asyncio.get_running_loop().time() + START_DEADLINE_S

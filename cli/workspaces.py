@@ -8,7 +8,7 @@ import typer
 from cli import output, tables
 from cli.context import call
 
-app = typer.Typer(help="Register directories by name.", rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(help="Register directories by name.", rich_markup_mode=None, add_completion=False)
 
 Name = Annotated[str, typer.Argument(help="Letters, digits, dot, dash and underscore.")]
 

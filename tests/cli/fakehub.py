@@ -15,6 +15,7 @@ import msgspec
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from hub import __version__
 from hub.errors import NotFoundError, TurnbackError
 from hub.protocol.discovery import DiscoveryRecord, record_path
 from hub.protocol.envelope import Call, decode_call, encode_error, encode_notification, encode_result
@@ -70,7 +71,7 @@ class FakeHub:
             pid=os.getpid(),
             url=url,
             token=TOKEN,
-            version="0",
+            version=__version__,
             hub_id="hub_1",
             boot_id="boot_1",
             started_at=AT,
@@ -117,7 +118,7 @@ class FakeHub:
                 hub_id="hub_1",
                 boot_id="boot_1",
                 log_id="log_1",
-                version="0",
+                version=__version__,
                 scopes=[],
                 actor="local",
                 frame_limit=1 << 20,

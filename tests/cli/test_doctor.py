@@ -138,3 +138,15 @@ def test_a_file_that_cannot_be_looked_at_is_a_finding(home: Path) -> None:
 
 def test_the_mode_of_a_record_is_that_of_its_owner(hub: FakeHub, home: Path) -> None:
     assert stat.S_IMODE(record_path(home).stat().st_mode) == 0o600
+
+
+def test_a_hub_of_another_version_is_a_warning(hub: FakeHub, home: Path) -> None:
+    path = record_path(home)
+    path.write_bytes(path.read_bytes().replace(b'"version":"', b'"version":"9'))
+    assert (finding(home, "hub").severity, finding(home, "hub").fix) == ("warning", "hubctl restart")
+
+
+def test_another_hub_at_the_recorded_port_is_an_error(hub: FakeHub, home: Path) -> None:
+    path = record_path(home)
+    path.write_bytes(path.read_bytes().replace(b"boot_1", b"boot_2"))
+    assert finding(home, "hub").severity == "error"

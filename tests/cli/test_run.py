@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cli.run import Pursuit, categories, chosen_model, end_of, exit_code
-from hub.errors import RefusedError, UsageError
+from hub.errors import RefusedError, UnavailableError, UsageError
+from hub.protocol.discovery import record_path
 from tests.cli import given
 from tests.cli.conftest import Call
 from tests.cli.fakehub import FakeHub
@@ -249,3 +250,20 @@ def test_questions_of_another_run_are_left_to_others(hub: FakeHub, call: Call) -
     )
     assert call("run", "x", "--session", SESSION, "--on-ask", "reject", "--json").code == 0
     assert hub.params_of("approval.answer") == []
+
+
+def test_it_does_not_start_a_hub_that_was_stopped(hub: FakeHub, call: Call, home: Path) -> None:
+    """The run ends and the hub with it: the outcome counts, and nobody is started to take the receipt."""
+    plays(hub, starts)
+
+    def stops_meanwhile(params: dict[str, Any]) -> Any:
+        record_path(home).unlink()
+        hub.drop()
+        raise UnavailableError("stopping", code="draining")
+
+    hub.answers["delivery.list"] = stops_meanwhile
+    with played(lambda: (hub.wait_call("events.subscribe", 2), ends(hub))):
+        said = call("run", "x", "--json")
+    assert said.code == 0
+    assert lines(said.out)[-1]["type"] == "run.completed"
+    assert not (home / "logs").exists()
