@@ -267,7 +267,7 @@ def approval_card(view: ApprovalView, keys: str) -> list[Text]:
     """Return a question about a call: what exactly it will do, where, why it is asked."""
     lines = [
         Text.assemble(("? ", "bold yellow"), (f"{clean_path(view.tool)} ", "bold"), "asks to do this"),
-        *([tables.patch(head(view.preview, PATCH_LINES)[0])] if view.preview else _argument_lines(view)),
+        *(_preview_lines(view.preview) if view.preview else _argument_lines(view)),
         Text(f"  in {clean_path(view.cwd)} · {clean_line(view.reason)} · {view.id}", style="dim"),
     ]
     return [*lines, Text(keys, style="bold")] if keys else lines
@@ -275,12 +275,21 @@ def approval_card(view: ApprovalView, keys: str) -> list[Text]:
 
 def _argument_lines(view: ApprovalView) -> list[Text]:
     shown, more = head(arguments_text(view.arguments, "  "), OUTPUT_LINES)
-    return [Text(shown), *([Text(f"  … {plural(more, 'more line')}: press d", style="yellow")] if more else [])]
+    return [Text(shown), *_more(more)]
+
+
+def _preview_lines(preview: str) -> list[Text]:
+    shown, more = head(visible(preview).rstrip(), PATCH_LINES)
+    return [tables.patch(shown), *_more(more)]
+
+
+def _more(lines: int) -> list[Text]:
+    return [Text(f"  … {plural(lines, 'more line')}: press d", style="yellow")] if lines else []
 
 
 def approval_whole(view: ApprovalView) -> list[Text]:
     """Return a call's arguments and its diff, with nothing left out."""
-    preview = [tables.patch(view.preview)] if view.preview else []
+    preview = [tables.patch(visible(view.preview))] if view.preview else []
     return [Text(arguments_text(view.arguments, "  ")), *preview]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 
-from cli.render import Renderer, approval_card, question_card, transcript
+from cli.render import Renderer, approval_card, approval_whole, question_card, transcript
 from hub.domain.messages import Message, TextPart, ToolCallPart, ToolResultPart
 from hub.protocol.events import EVENTS, LIVE, Event, Live
 from tests.cli import given
@@ -169,6 +169,14 @@ def test_a_card_names_the_directory_and_the_reason() -> None:
 def test_a_card_prefers_the_diff() -> None:
     card = approval_card(given.approval(preview="-old\n+new\n"), "")
     assert "+new" in "\n".join(line.plain for line in card)
+
+
+def test_nothing_is_hidden_in_what_is_decided_about() -> None:
+    hidden = given.approval(preview="+x\x1b[8m; rm -rf /\u202e\n", arguments={"path": "a\x1b[8m"})
+    for lines in (approval_card(hidden, ""), approval_whole(hidden)):
+        shown = "\n".join(line.plain for line in lines)
+        assert "\\x1b[8m; rm -rf /\\u202e" in shown
+        assert "\x1b" not in shown
 
 
 def test_options_are_numbered() -> None:
