@@ -38,7 +38,7 @@ def only_given(arguments: Mapping[str, Any], keys: Iterable[str], tool: str) -> 
     given = [key for key in keys if arguments.get(key) not in (None, "", [], {})]
     if len(given) > 1:
         raise ToolFailure(f"{tool}: give either {' or '.join(given)}, not both.")
-    return opened(arguments[given[0]]) if given else None
+    return arguments[given[0]] if given else None
 
 
 def as_list(value: Any) -> list[Any]:

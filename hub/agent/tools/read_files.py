@@ -115,7 +115,7 @@ class Window(msgspec.Struct, frozen=True):
 def _items(value: Any) -> list[Any]:
     """Return the entries of any accepted form."""
     if isinstance(value, dict) and not any(key in value for key in PATH_KEYS):
-        return as_list(only_given(value, LIST_KEYS, NAME))
+        return as_list(opened(only_given(value, LIST_KEYS, NAME)))
     return as_list(value)
 
 

@@ -138,7 +138,7 @@ def _parts(value: Any) -> tuple[list[Any], Any]:
     if "args" in value:
         return [value], value.get("timeout_s")
     given = as_object(value, NAME)
-    return as_list(only_given(given, ("commands", "command", "cmd"), NAME)), given.get("timeout_s")
+    return as_list(opened(only_given(given, ("commands", "command", "cmd"), NAME))), given.get("timeout_s")
 
 
 def _line(command: Any) -> str:

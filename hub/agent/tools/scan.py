@@ -17,13 +17,21 @@ from typing import Any
 def hits(data: bytes, pattern: "re.Pattern[str]") -> Iterator[tuple[int, int]]:
     """Yield line and column (bytes, from 1) of the first match in each line that has one."""
     lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
+    unended = lines.pop()
     for number, raw in enumerate(lines, start=1):
-        line = raw.decode("utf-8", "surrogateescape")
-        match = pattern.search(line)
-        if match is not None:
-            yield number, len(line[: match.start()].encode("utf-8", "surrogateescape")) + 1
+        column = first_column(raw, pattern)
+        if column:
+            yield number, column
+    column = first_column(unended, pattern) if unended else 0
+    if 0 < column <= len(unended):  # like ripgrep, which finds nothing at the very end of a file without a newline
+        yield len(lines) + 1, column
+
+
+def first_column(raw: bytes, pattern: "re.Pattern[str]") -> int:
+    """Return the column where the first match begins, 0 for none."""
+    line = raw.decode("utf-8", "surrogateescape")
+    match = pattern.search(line)
+    return len(line[: match.start()].encode("utf-8", "surrogateescape")) + 1 if match is not None else 0
 
 
 def files(folder: bytes, excluded: frozenset[bytes], depth: int, max_size: int) -> Iterator[bytes]:
