@@ -7,6 +7,7 @@ import typer
 from cli import output, prompting, render, tables
 from cli.context import Link, session_id, with_link
 from cli.conversation import Conversation
+from cli.inbox import mark_session_seen
 from cli.invocation import invocation
 from cli.prompting import Inputs
 from cli.screens import JsonScreen, TextScreen
@@ -41,6 +42,7 @@ async def _watch(link: Link, given: str) -> None:
     screen = TextScreen(prompts=True)
     output.draw(tables.session(found))
     output.write(render.transcript(messages))
+    await mark_session_seen(link, id)
     with Inputs() as inputs:
         reads = prompting.may_read()
         if reads:

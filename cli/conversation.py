@@ -18,7 +18,7 @@ from cli.inbox import ADDRESS, mark_run_seen
 from cli.prompting import End, Input, Inputs, Interrupt, Key, Leave, Line
 from cli.screens import Screen
 from hub.client import HubClient, follow
-from hub.errors import ConflictError, UnavailableError
+from hub.errors import ConflictError, TurnbackError, UnavailableError
 from hub.protocol.cursor import Item
 from hub.protocol.events import RUN_ENDS, Event, Gap, Live
 from hub.protocol.views import ApprovalView, QuestionView
@@ -94,7 +94,8 @@ class Conversation:
             self.run_id = event.run_id
         if event.type in RUN_ENDS and event.run_id is not None:
             self.run_id = None if event.run_id == self.run_id else self.run_id
-            await self._shown_to_its_end(event.run_id)
+            if self._on_ask != "watch":
+                await self._shown_to_its_end(event.run_id)
         if event.type in ASK_EVENTS:
             await self._ask_event(event)
 
@@ -191,18 +192,22 @@ class Conversation:
             case Interrupt():
                 return await self._interrupted()
             case End():
-                self._no_more_input()
+                return self._no_more_input()
             case Key():
                 return await self._key(item.char)
             case Line():
                 await self._line(item.text)
         return False
 
-    def _no_more_input(self) -> None:
+    def _no_more_input(self) -> bool:
+        """Take note of the end of input; return whether it means that the person leaves: at a terminal it does."""
         self._input_over = True
+        if prompting.terminal() is not None:
+            return True
         if self._on_ask == "prompt":
             self._on_ask = "wait"
             self._screen.lines([line for ask in self._asks.values() for line in how_to_answer(ask)])
+        return False
 
     async def _interrupted(self) -> bool:
         if self._mode == "leaving" or self.run_id is None or self._on_ask != "prompt":
@@ -253,10 +258,17 @@ class Conversation:
         await self._put_next()
 
     async def _settle(self, method: str, **params: Any) -> None:
-        """Decide something, unless somebody else was first: then their decision is on its way to the screen."""
+        """Decide or say something; a refusal is told. Raises it when there is nobody to tell, UnavailableError always.
+
+        Where somebody else was first, their decision is on its way to the screen.
+        """
         try:
             await self._link.call(method, **params)
-        except ConflictError as error:
+        except UnavailableError:
+            raise
+        except TurnbackError as error:
+            if self._on_ask != "prompt" and not isinstance(error, ConflictError):
+                raise
             self._screen.lines([Text(f"  {error.message}", style="yellow")])
 
     async def _line(self, line: str) -> None:
@@ -273,9 +285,7 @@ class Conversation:
             await self._put_next()
         elif text and self._steers:
             self._steered = True
-            await self._link.call(
-                "prompt.submit", session_id=self._session_id, text=line, mode="steer", address=ADDRESS
-            )
+            await self._settle("prompt.submit", session_id=self._session_id, text=line, mode="steer", address=ADDRESS)
 
     async def _piped_answer(self, ask: ApprovalView, text: str) -> None:
         """Take a whole line as the key that it begins with: a pipe has no keys."""

@@ -42,5 +42,14 @@ async def mark_seen(link: Link, deliveries: Sequence[Any]) -> None:
 
 async def mark_run_seen(link: Link, run_id: str) -> None:
     """Say that a run's result was shown, because somebody followed it to its end."""
-    pending = await link.call("delivery.list", address=ADDRESS, state="pending")
-    await mark_seen(link, [delivery for delivery in pending if delivery.run_id == run_id])
+    await mark_seen(link, [delivery for delivery in await _pending(link) if delivery.run_id == run_id])
+
+
+async def mark_session_seen(link: Link, session_id: str) -> None:
+    """Say that a session's results were shown, because somebody was shown its transcript."""
+    await mark_seen(link, [delivery for delivery in await _pending(link) if delivery.session_id == session_id])
+
+
+async def _pending(link: Link) -> list[Any]:
+    found: list[Any] = await link.call("delivery.list", address=ADDRESS, state="pending")
+    return found

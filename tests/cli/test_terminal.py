@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub.errors import ConflictError
+from hub.errors import ConflictError, RefusedError
 from tests.cli import given
 from tests.cli.fakehub import FakeHub
 from tests.cli.given import APPROVAL, RUN, SESSION, command, decided, ends, environment, hubctl, opens, starts
@@ -255,6 +255,32 @@ def test_the_end_of_input_answers_nothing_and_says_how_to(hub: FakeHub, home: Pa
     attached.terminate()
     assert attached.wait(20) == 0
     assert hub.params_of("approval.answer") == []
+
+
+def test_a_refused_line_is_told_and_watching_goes_on(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    hub.answers["prompt.submit"] = RefusedError("The queue is full.", code="queue_full")
+    with Terminal(home, "attach", SESSION) as screen:
+        screen.expect("the first prompt")
+        hub.wait_call("events.subscribe")
+        screen.type("one more thing\n")
+        screen.expect("The queue is full.")
+        ends(hub)
+        screen.expect("completed")
+        screen.type("\x04")
+        assert screen.ends() == 0
+
+
+def test_what_a_transcript_has_shown_leaves_the_inbox(hub: FakeHub, home: Path) -> None:
+    watched(hub)
+    other = given.delivery(id="dlv_2", session_id="ses_other")
+    hub.answers |= {"delivery.list": [given.delivery(), other], "delivery.receipt": given.delivery(state="sent")}
+    with Terminal(home, "attach", SESSION) as screen:
+        screen.expect("the first prompt")
+        hub.wait_call("events.subscribe")
+        screen.type("\x04")
+        assert screen.ends() == 0
+    assert [sent["delivery_id"] for sent in hub.params_of("delivery.receipt")] == ["dlv_1"]
 
 
 def test_two_who_attach_with_json_see_the_same(hub: FakeHub, home: Path) -> None:
