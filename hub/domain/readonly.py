@@ -2,7 +2,8 @@
 
 Invariant: no program here, with the words that its row admits, writes a file, changes a repository, sends anything or
 starts a program that the words name.
-Not promised: that a user's own configuration (a pager, a file-system monitor of git) starts nothing.
+Not promised: that a user's own configuration (a pager, a file-system monitor of git) starts nothing, or that git does
+not refresh the file times in its index.
 """
 
 import re

@@ -112,6 +112,8 @@ def plan(arguments: dict[str, Any], root: Path) -> Plan:
     location = _writable_place(locate(root, arguments["path"]))
     new, old, line = arguments["new_text"], arguments.get("old_text"), arguments.get("insert_line")
     if not os.path.lexists(location.path):
+        if arguments["path"].endswith("/"):
+            raise ToolFailure(f"{arguments['path']} names a folder; give the path of a file.")
         if old is not None or line is not None:
             raise ToolFailure(f"{location.shown} does not exist. To create it, give path and new_text only.")
         return Plan(location, filled(b"", new), None, None)

@@ -44,8 +44,16 @@ def files(folder: bytes, excluded: frozenset[bytes], depth: int, max_size: int) 
         if entry.is_dir(follow_symlinks=False):
             if depth > 1 and entry.name not in excluded:
                 yield from files(entry.path, excluded, depth - 1, max_size)
-        elif entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size <= max_size:
+        elif entry.is_file(follow_symlinks=False) and fits(entry, max_size):
             yield entry.path
+
+
+def fits(entry: "os.DirEntry[bytes]", max_size: int) -> bool:
+    """Say whether the file is there and not too large."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size <= max_size
+    except FileNotFoundError:
+        return False
 
 
 def content(path: bytes) -> bytes:

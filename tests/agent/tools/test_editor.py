@@ -284,6 +284,7 @@ async def test_what_cannot_be_edited_is_said(context: Context, root: Path) -> No
     assert "not a regular file" in await failing(context(), path="fifo", **one)
     assert "is a folder" in await failing(context(), path="sub", **one)
     assert "does not exist" in await failing(context(), path="gone", **one)
+    assert "names a folder" in await failing(context(), path="new/", new_text="x")
     assert "cannot be written" in await failing(context(), path="file/x", new_text="x")
     assert "cannot be written" in await failing(context(), path="n" * 300, new_text="x")
 

@@ -205,6 +205,14 @@ async def test_settings_of_ripgrep_in_the_environment_are_not_read(context: Cont
     assert "f\n1: needle" in output.text
 
 
+async def test_a_search_that_breaks_is_said(context: Context, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(root, {"f": b"needle\n"})
+    broken = ("/bin/sh", "-c", "printf './f\\0001:1:\\n'; echo broken >&2; exit 1")
+    monkeypatch.setattr(SearchCodebase, "_command", lambda *_: broken)
+    output = await search(context(), "needle")
+    assert (output.ok, output.text) == (False, "'needle': The search failed: broken")
+
+
 @needs_ripgrep
 async def test_what_ripgrep_refuses_is_said(context: Context, root: Path) -> None:
     output = await search(context(), r"((\w{900}){900}){900}", engine="auto")
