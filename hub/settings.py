@@ -121,6 +121,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return resolve_secret(reference, self.environ, "model.api_key") if reference else None
 
     @property
+    def secret_names(self) -> frozenset[str]:
+        """The variables that hold a credential by the settings' word; no tool's process gets them."""
+        reference = self.config.model.api_key or ""
+        return frozenset({reference.removeprefix("env:")}) if reference.startswith("env:") else frozenset()
+
+    @property
     def database(self) -> Path:
         return self.home / "hub.db"
 

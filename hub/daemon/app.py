@@ -108,7 +108,7 @@ class App:
             admission=Admission(self.settings.config.runs.max_parallel),
             models=models,
             children=children,
-            tool_environment=scrubbed_environment(self.settings.environ),
+            tool_environment=scrubbed_environment(self.settings.environ, self.settings.secret_names),
         )
         self.dispatcher = Dispatcher(services, self.tasks)
         models.warm()

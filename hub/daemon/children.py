@@ -24,9 +24,9 @@ class Children:
         self._boot_id = boot_id
         self._started: dict[int, float] = {}
 
-    def watch(self, run_id: str, call_id: str) -> "CallWatch":
-        """Return the watch for the commands of one call."""
-        return CallWatch(self, run_id, call_id)
+    def watch(self, run_id: str, call_id: str, *, kind: str = "command") -> "CallWatch":
+        """Return the watch for the commands of one call, or for another kind of child."""
+        return CallWatch(self, run_id, call_id, kind)
 
     async def started(self, child: Child) -> None:
         """Store a child; it may execute when this returns."""
@@ -53,15 +53,16 @@ class Children:
 
 
 class CallWatch:
-    """Implements the tools' ChildWatch for one call."""
+    """Implements ChildWatch."""
 
-    def __init__(self, children: Children, run_id: str, call_id: str) -> None:
+    def __init__(self, children: Children, run_id: str, call_id: str, kind: str) -> None:
+        self._kind = kind
         self._children = children
         self._run_id = run_id
         self._call_id = call_id
 
     async def started(self, pid: int, start_time: float, group: int) -> None:
-        child = self._children.describe(pid, start_time, group, "command", self._run_id, self._call_id)
+        child = self._children.describe(pid, start_time, group, self._kind, self._run_id, self._call_id)
         await self._children.started(child)
 
     async def ended(self, pid: int) -> None:
