@@ -18,17 +18,20 @@ POLL_LAST_S = 0.1
 
 
 class Family:
-    """What is alive of the session and group whose id is `group`."""
+    """What is alive of the session and group whose id is `group`: the pid of its leader, which must still live."""
 
     def __init__(self, group: int) -> None:
         self.group = group
         self._known: dict[int, psutil.Process] = {}
+        self._learn(group)
+        self._leader = self._known.get(group)
 
     def alive(self) -> tuple[psutil.Process, ...]:
         """Look again at the session and the group, and return what is known and lives (zombies don't)."""
-        for pid in psutil.pids():
-            if pid not in self._known and self._is_member(pid):
-                self._learn(pid)
+        if not self._is_taken():
+            for pid in psutil.pids():
+                if pid not in self._known and self._is_member(pid):
+                    self._learn(pid)
         self._known = {pid: process for pid, process in self._known.items() if _lives(process)}
         return tuple(self._known.values())
 
@@ -40,6 +43,11 @@ class Family:
             if pid not in self._known and self._descends(pid, parents):
                 self._learn(pid)
         return self.alive()
+
+    def _is_taken(self) -> bool:
+        """Say whether the id of the session has gone to a process that has nothing to do with it."""
+        gone = self._leader is None or not self._leader.is_running()
+        return gone and psutil.pid_exists(self.group)
 
     def _descends(self, pid: int, parents: dict[int, int]) -> bool:
         seen: set[int] = set()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from hub.agent.tools.base import ToolContext, ToolFailure
+from hub.agent.tools.family import Family
 from hub.agent.tools.process import Ended, Launch, Runner
 
 Context = Callable[..., ToolContext]
@@ -239,3 +240,16 @@ async def test_many_at_once(runner: Runner, context: Context, recorder: Any) -> 
     results = await asyncio.gather(*calls)
     assert [printed for _, printed in results] == [f"{n}\n" for n in range(12)]
     assert recorder.running == []
+
+
+async def test_a_session_whose_id_has_gone_to_another_process_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as first:
+        family = Family(first.pid)
+        assert [process.pid for process in family.alive()] == [first.pid]
+        first.kill()
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+        family.group = stranger.pid  # as if the system had given the pid again
+        assert family.alive() == ()
+        assert await family.end() == ()
+        assert lives(stranger.pid)
+        stranger.kill()
