@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from hub.agent.deltas import CallSplitter, Mender
 from hub.agent.litellm_facts import FINISHES, LOCAL_PROVIDERS, call_pieces, usage_in
-from hub.agent.model import CallDelta, ErrorKind, Finish, ModelError, ModelPart, ReasoningDelta, TextDelta, UsageReport
+from hub.agent.model import CallDelta, Finish, ModelError, ModelPart, ReasoningDelta, TextDelta, UsageReport
 from hub.agent.openai_format import chat_body
 from hub.agent.worker_protocol import Ask, Target
 
@@ -26,19 +26,17 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 async def answer(library: Any, ask: Ask, key: str | None) -> AsyncGenerator[ModelPart]:
     """Yield the parts of one answer, the last one Finish. Raises ModelError and whatever litellm raises."""
     target, reader = ask.target, ChunkReader()
-    deadline = asyncio.get_running_loop().time() + target.total_s
-    async with _in_time(target.first_token_s, deadline, "sent nothing"):
+    patience = Patience(target)
+    async with patience.with_model(reader):
         stream = await library.acompletion(**request_of(ask, key))
     try:
-        limit_s = target.first_token_s
         while True:
-            async with _in_time(limit_s, deadline, "stopped sending" if reader.began else "sent nothing", reader):
+            async with patience.with_model(reader):
                 chunk = await anext(stream, None)
             if chunk is None:
                 break
             for part in reader.read(chunk):
                 yield part
-            limit_s = target.chunk_s
     finally:
         await _closed(stream)
     for part in reader.end():
@@ -113,19 +111,31 @@ def _size(part: ModelPart) -> int:
     return 0
 
 
-@contextlib.asynccontextmanager
-async def _in_time(
-    limit_s: float, deadline: float, what: str, reader: ChunkReader | None = None
-) -> AsyncIterator[None]:
-    """Give the body `limit_s` seconds, but not beyond the deadline. Raises ModelError."""
-    left = deadline - asyncio.get_running_loop().time()
-    try:
-        async with asyncio.timeout(min(limit_s, max(left, 0.0))):
-            yield
-    except TimeoutError:
-        kind: ErrorKind = "incomplete" if reader is not None and reader.began else "retry"
-        told = f"The model {what} for {limit_s:g} s." if limit_s < left else "The answer took too long in all."
-        raise ModelError(kind, told) from None
+class Patience:
+    """How long one answer is waited for: to its first word, from piece to piece, in all."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._now = asyncio.get_running_loop().time
+        self._asked_at = self._now()
+
+    @contextlib.asynccontextmanager
+    async def with_model(self, reader: ChunkReader) -> AsyncIterator[None]:
+        """Give the body as long as the answer may take from here. Raises ModelError."""
+        target, gone = self._target, self._now() - self._asked_at
+        left = target.chunk_s if reader.began else target.first_token_s - gone
+        left_in_all = target.total_s - gone
+        try:
+            async with asyncio.timeout(max(0.0, min(left, left_in_all))):
+                yield
+        except TimeoutError:
+            if left_in_all <= left:
+                told = f"The answer was not complete after {target.total_s:g} s."
+            elif reader.began:
+                told = f"The model stopped sending for {target.chunk_s:g} s."
+            else:
+                told = f"The model sent nothing for {target.first_token_s:g} s."
+            raise ModelError("incomplete" if reader.began else "retry", told) from None
 
 
 async def _closed(stream: Any) -> None:

@@ -159,7 +159,8 @@ def parse_scenario(text: str, path: Path) -> Scenario:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise _invalid(path, mark.line + 1 if mark else None, f"not YAML: {problem}") from None
+        line = min(mark.line + 1, max(1, len(text.splitlines()))) if mark else None
+        raise _invalid(path, line, f"not YAML: {problem}") from None
     except msgspec.ValidationError as error:
         raise _invalid(path, line_of(text, str(error)), str(error)) from None
     except (TypeError, UnicodeEncodeError, RecursionError) as error:

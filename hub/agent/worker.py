@@ -189,6 +189,7 @@ def protect_output() -> tuple[int, int]:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
+    sys.stdout = sys.stderr
     return orders, reports
 
 
