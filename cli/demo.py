@@ -23,11 +23,11 @@ from cli import demo_repository, output, prompting, render, starting, tables
 from cli.context import Link, home_of, with_link
 from cli.conversation import Conversation, OnAsk
 from cli.demo_proof import Proof, Snapshot, compare, look
-from cli.hub_commands import end_hub
 from cli.invocation import invocation
 from cli.prompting import Inputs
 from cli.run import Pursuit, chosen_model
 from cli.sessions import all_messages
+from cli.stopping import end_hub
 from cli.text import clean_path, plural
 from hub import settings
 from hub.client import follow

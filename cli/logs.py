@@ -20,7 +20,7 @@ LOG_NAME = "hub.log"
 TAIL_BYTES = 1 << 20
 POLL_S = 0.2
 LEVEL_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red", "DEBUG": "dim"}
-PLAIN_FIELDS = ("timestamp", "asctime", "level", "levelname", "message", "name")
+PLAIN_FIELDS = ("at", "level", "text")
 
 
 def logs(
@@ -88,23 +88,23 @@ def _print(line: str, *, as_json: bool) -> None:
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """Return a log line as a record; a line that is no JSON object becomes the message of one."""
+    """Return a log line as a record; a line that is no JSON object becomes the text of one."""
     try:
         record = json.loads(line)
     except ValueError:
         record = None
-    return record if isinstance(record, dict) else {"message": line}
+    return record if isinstance(record, dict) else {"text": line}
 
 
 def drawn(record: dict[str, Any]) -> Text:
     """Return a record as one line for people."""
-    level = str(record.get("level") or record.get("levelname") or "").upper()
-    at = str(record.get("timestamp") or record.get("asctime") or "")
+    level = str(record.get("level", "")).upper()
+    at = str(record.get("at", ""))
     rest = " ".join(f"{name}={value}" for name, value in record.items() if name not in PLAIN_FIELDS)
     return Text.assemble(
         (f"{clean_line(at)} " if at else "", "dim"),
         (f"{level:<8}" if level else "", LEVEL_STYLES.get(level, "")),
-        clean_line(visible(str(record.get("message", "")))),
+        clean_line(visible(str(record.get("text", "")))),
         (f"  {clean_line(visible(rest))}" if rest else "", "dim"),
         "\n",
     )

@@ -39,7 +39,7 @@ class Renderer:
         self._prompts = prompts
         self._mid_line = False
         self._streamed: dict[str, int] = {}
-        self._progress: set[str] = set()
+        self._progress: dict[str, str] = {}
         self._settled = ""
 
     def event(self, event: Event) -> list[Text]:
@@ -57,7 +57,7 @@ class Renderer:
             case events.MessageDelta():
                 return self._delta(data)
             case events.CallProgress():
-                self._progress.add(data.call_id)
+                self._progress[data.call_id] = self._progress.get(data.call_id, "") + data.text
                 return self._continued(clean(data.text), "dim")
             case events.ModelNotice():
                 return self._fresh([_line(f"  … {clean_line(data.text)}", "dim")])
@@ -141,9 +141,9 @@ class Renderer:
             yield _line(f"  denied by {clean_line(data.source)}: {clean_line(data.reason)}", "red")
 
     def _call_ended(self, event: Event, data: events.CallEnded) -> Iterator[Text]:
-        streamed = data.call_id in self._progress
-        self._progress.discard(data.call_id)
-        yield from call_result(data.state, data.display, "" if streamed else data.text)
+        streamed = self._progress.pop(data.call_id, None)
+        text = data.text if streamed is None else _unseen(data, streamed)
+        yield from call_result(data.state, data.display, text)
 
     def _decided(self, event: Event, data: events.ApprovalDecided) -> Iterator[Text]:
         style = "green" if data.state == "allowed" else "red"
@@ -191,6 +191,12 @@ _EVENTS: dict[str, Callable[[Renderer, Event, Any], Iterable[Text]]] = {
 
 def _line(text: str, style: str = "") -> Text:
     return Text(text + "\n", style=style)
+
+
+def _unseen(data: events.CallEnded, streamed: str) -> str:
+    """Return what is still to be shown of a call whose output was streamed: when it went wrong, what tells why."""
+    seen = set(streamed.splitlines())
+    return "" if data.state == "completed" else "\n".join(line for line in data.text.splitlines() if line not in seen)
 
 
 def said(text: str) -> Iterator[Text]:

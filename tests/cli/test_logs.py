@@ -17,9 +17,7 @@ def log(home: Path) -> Path:
 
 
 def test_the_last_lines(log: Path, call: Call) -> None:
-    log.write_text(
-        "".join(f'{{"timestamp": "t{n}", "level": "INFO", "message": "m{n}", "run": {n}}}\n' for n in range(9))
-    )
+    log.write_text("".join(f'{{"at": "t{n}", "level": "INFO", "text": "m{n}", "run": {n}}}\n' for n in range(9)))
     said = call("logs", "-n", "2")
     assert said.out == "t7 INFO    m7  run=7\nt8 INFO    m8  run=8\n"
     assert len(call("logs", "--json").out.splitlines()) == 9

@@ -88,6 +88,12 @@ def test_output_that_was_shown_while_it_came_is_not_repeated() -> None:
     )
 
 
+def test_of_a_failed_call_what_was_not_streamed_is_shown() -> None:
+    progress = ("tool_call.progress", {"call_id": "call_1", "text": "line 1\n"})
+    screen = shown(proposed(), progress, settled("failed", "exit code 2\nline 1"))
+    assert screen == "● editor  edit a.py\nline 1\n  exit code 2\n  ✗ failed\n"
+
+
 def test_long_output_is_cut_and_says_so() -> None:
     screen = shown(settled(text="\n".join(map(str, range(100)))))
     assert "… 76 more lines" in screen
