@@ -6,12 +6,13 @@ Not promised: a price. Where neither the server nor litellm's catalogue knows on
 
 import asyncio
 import contextlib
+import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from hub.agent.deltas import CallSplitter, Mender
-from hub.agent.litellm_facts import FINISHES, LOCAL_PROVIDERS, call_pieces, usage_in
+from hub.agent.litellm_facts import FINISHES, LOCAL_PROVIDERS, cache_writes_in, call_pieces, usage_in
 from hub.agent.model import CallDelta, Finish, ModelError, ModelPart, ReasoningDelta, TextDelta, UsageReport
 from hub.agent.openai_format import chat_body
 from hub.agent.worker_protocol import Ask, Target
@@ -19,8 +20,9 @@ from hub.agent.worker_protocol import Ask, Target
 CLOSE_S = 1.0  # time that closing one stream may take
 TIMEOUT_MARGIN_S = 30.0  # litellm's own timeout stands that far behind ours
 ANSWER_LIMIT = 16 * 1024 * 1024  # characters after which an answer is taken for one that never ends
+CACHE_MARKED = "anthropic/"  # whose cache keeps only what a request marks: the system prompt, all up to its end
+CACHE_POINTS = [{"location": "message", "role": "system"}, {"location": "message", "index": -1}]
 NO_KEY = "none"  # what a server that wants no key is sent, as litellm's client insists on one
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 
 
 async def answer(library: Any, ask: Ask, key: str | None) -> AsyncGenerator[ModelPart]:
@@ -41,24 +43,30 @@ async def answer(library: Any, ask: Ask, key: str | None) -> AsyncGenerator[Mode
         await _closed(stream)
     for part in reader.end():
         yield part
-    usage = usage_in(getattr(stream, "chunks", ()))
+    chunks = getattr(stream, "chunks", ())
+    usage = usage_in(chunks)
     if usage is not None:
-        yield priced(library, target, usage)
+        yield priced(library, target, usage, cache_writes_in(chunks))
     yield reader.finish()
 
 
 def request_of(ask: Ask, key: str | None) -> dict[str, Any]:
     """Return the arguments of litellm's call. Its own timeout stands behind ours, its retries are off."""
     target = ask.target
-    return chat_body(ask.request) | {
-        "model": target.model,
-        "api_base": target.api_base,
-        "api_key": key or (NO_KEY if target.api_base else None),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "max_retries": 0,
-        "timeout": target.total_s + TIMEOUT_MARGIN_S,
-    }
+    marked = {"cache_control_injection_points": CACHE_POINTS} if target.model.startswith(CACHE_MARKED) else {}
+    return (
+        chat_body(ask.request)
+        | marked
+        | {
+            "model": target.model,
+            "api_base": target.api_base,
+            "api_key": key or (NO_KEY if target.api_base else None),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_retries": 0,
+            "timeout": target.total_s + TIMEOUT_MARGIN_S,
+        }
+    )
 
 
 class ChunkReader:
@@ -145,14 +153,14 @@ async def _closed(stream: Any) -> None:
             await stream.aclose()
 
 
-def priced(library: Any, target: Target, usage: UsageReport) -> UsageReport:
+def priced(library: Any, target: Target, usage: UsageReport, cache_writes: int = 0) -> UsageReport:
     """Return the usage with its price, the server's own first. A price of nobody knows what is None."""
     if usage.cost is not None:
         return usage
     provider = target.model.partition("/")[0]
     if provider not in LOCAL_PROVIDERS and is_loopback(target.api_base):
         return usage
-    cost = _catalogue_price(library, target.model, usage)
+    cost = _catalogue_price(library, target.model, usage, cache_writes)
     if not cost and provider not in LOCAL_PROVIDERS:
         cost = None
     return UsageReport(usage.input_tokens, usage.output_tokens, usage.cached_tokens, cost)
@@ -160,16 +168,21 @@ def priced(library: Any, target: Target, usage: UsageReport) -> UsageReport:
 
 def is_loopback(address: str | None) -> bool:
     """Say whether an address is on this machine: what answers there has no price in a catalogue."""
-    return urlsplit(address or "").hostname in LOOPBACK
+    host = urlsplit(address or "").hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
-def _catalogue_price(library: Any, model: str, usage: UsageReport) -> float | None:
+def _catalogue_price(library: Any, model: str, usage: UsageReport, cache_writes: int) -> float | None:
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
     counted = library.Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,
-        prompt_tokens_details={"cached_tokens": usage.cached_tokens or 0},
+        cache_read_input_tokens=usage.cached_tokens or 0,
+        cache_creation_input_tokens=cache_writes,
     )
     unknown = (library.exceptions.ModelNotMappedError, library.BadRequestError, ValueError, KeyError, TypeError)
     try:

@@ -72,7 +72,7 @@ def classify(facts: Facts) -> Fault:
     kind = _kind(facts, words)
     if facts.began and kind in ("retry", "unknown"):
         kind = "incomplete"
-    message = message_in(facts.body) or _tidied(facts.told) or "The model gave no reason."
+    message = message_in(facts.body) or message_in(_unwrapped(facts.told)) or "The model gave no reason."
     return Fault(kind, message[:MESSAGE_LIMIT], seconds(facts.retry_after) if kind == "retry" else None)
 
 
@@ -155,11 +155,17 @@ def _parsed(text: str) -> object | None:
 
 
 def _tidied(text: str) -> str:
-    """Return a text without markup and without what a library puts in front of the server's words."""
+    """Return a text without markup, on one line."""
     if "<html" in text.lower() or "<!doctype" in text.lower():
         text = re.sub(r"<[^>]*>", " ", text)
-    text = re.sub(r"^(?:litellm\.\w+: |\w*(?:Error|Exception): |\w+Exception - )+", "", text.strip())
     return re.sub(r"\s+", " ", text).strip()
+
+
+def _unwrapped(told: str) -> str:
+    """Return a library's text without what it put around the server's words."""
+    told = re.sub(r"^(?:litellm\.\w+: |\w*(?:Error|Exception): |\w*(?:Error|Exception) - )+", "", told.strip())
+    quoted = re.fullmatch(r"b(['\"])(.*)\1", told, re.DOTALL)
+    return quoted[2].replace("\\'", "'").replace("\\\\", "\\") if quoted else told
 
 
 def seconds(retry_after: str | None) -> float | None:

@@ -88,6 +88,11 @@ def usage_in(chunks: Iterable[object]) -> UsageReport | None:
     return UsageReport(int(input_tokens), _whole(output_tokens), _whole(cached), _last(map(billed, usages)))
 
 
+def cache_writes_in(chunks: Iterable[object]) -> int:
+    """Return how many of the input tokens were written to the provider's cache, which may cost more."""
+    return int(_last(_of(_of(chunk, "usage"), "cache_creation_input_tokens") for chunk in chunks) or 0)
+
+
 def billed(usage: object) -> float | None:
     """Return the price that the server itself put on an answer."""
     cost = _of(usage, "cost")

@@ -195,7 +195,7 @@ class WorkerProcess:
             await self._wanted.wait()
             born_at = loop.time()
             told = await self._one_life()
-            if not self._wanted.is_set() or self._closed:
+            if told is None:
                 deaths, self._trouble = 0, ""
                 continue
             deaths = 1 if loop.time() - born_at > SETTLED_S else deaths + 1
@@ -205,8 +205,8 @@ class WorkerProcess:
                 self._wanted.clear()
             await asyncio.sleep(self._back_off_s[min(deaths, len(self._back_off_s)) - 1])
 
-    async def _one_life(self) -> str:
-        """Start a worker and stay with it to its end; return how it ended."""
+    async def _one_life(self) -> str | None:
+        """Start a worker and stay with it to its end; return how it ended, None when it was told to leave."""
         try:
             link = await Link.start(self._environ, self._cwd, self._watch)
         except OSError as error:
@@ -215,7 +215,8 @@ class WorkerProcess:
         self._there.set()
         self._rest_later()
         try:
-            return await link.live()
+            told = await link.live()
+            return None if link.leaving else told
         finally:
             self._link = None
             self._there.clear()

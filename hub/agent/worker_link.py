@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class Link:
-    """One worker process. `ready` when it can ask models; `broken` says why it never will."""
+    """One worker process. `ready` when it can ask models; `broken` says why it never will; `leaving` when told to."""
 
     def __init__(self, process: asyncio.subprocess.Process, watch: ChildWatch | None, secrets: Sequence[str]) -> None:
         assert process.stdin is not None
@@ -54,6 +54,7 @@ class Link:
         assert process.stderr is not None
         self.ready = False
         self.broken = ""
+        self.leaving = False
         self._process = process
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._watch = watch
@@ -115,8 +116,8 @@ class Link:
 
     async def ask(self, id: int, line: bytes) -> AsyncGenerator[ModelPart]:
         """Yield the parts of one answer, Finish last. Raises ModelError."""
-        if self._ended:
-            raise _died(self._ended)
+        if self._ended or self.broken:
+            raise _died(self._ended) if self._ended else ModelError("unknown", self.broken)
         inbox = self._requests[id] = asyncio.Queue()
         self._heard_at = asyncio.get_running_loop().time()
         self._send(line)
@@ -134,6 +135,7 @@ class Link:
 
     def close_input(self) -> None:
         """Tell the worker to leave."""
+        self.leaving = True
         self._stdin.close()
 
     async def end(self) -> None:

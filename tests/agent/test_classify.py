@@ -76,6 +76,11 @@ def test_a_failed_connection_passes_whatever_number_a_library_gave_it() -> None:
         (Facts("x", 400, '{"error": {"message": "{\\"detail\\": \\"deep\\"}"}}'), "deep"),
         (Facts("x", 502, "<html><h1>Bad\n gateway</h1></html>"), "Bad gateway"),
         (Facts("litellm.BadRequestError: OpenAIException - Error code: 400", 400), "Error code: 400"),
+        (
+            Facts("""litellm.InternalServerError: AnthropicError - b'{"error": {"message": "it\\'s busy"}}'""", 529),
+            "it's busy",
+        ),
+        (Facts('litellm.BadRequestError: OpenAIException - {"error": "inner"}', 400), "inner"),
         (Facts("", 400), "The model gave no reason."),
         (Facts("x" * 9000, 400), "x" * MESSAGE_LIMIT),
     ],

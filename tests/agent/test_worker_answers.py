@@ -329,6 +329,83 @@ async def test_a_name_that_no_provider_has(worker: WorkerProcess, name: str, kin
     assert caught.value.kind == kind
 
 
+def anthropic(*events: tuple[str, dict[str, Any]]) -> Reply:
+    """Return a stream in the form of Anthropic's messages."""
+    return Reply(
+        steps=tuple(Raw(f"event: {type}\ndata: {json.dumps({'type': type} | data)}\n\n") for type, data in events)
+    )
+
+
+def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the events of one block of content."""
+    pieces = [("content_block_delta", {"index": index, "delta": piece}) for piece in deltas]
+    return [
+        ("content_block_start", {"index": index, "content_block": start}),
+        *pieces,
+        ("content_block_stop", {"index": index}),
+    ]
+
+
+STARTED = ("message_start", {"message": {"id": "m", "type": "message", "role": "assistant", "content": [],
+           "model": "claude", "stop_reason": None, "usage": {"input_tokens": 100, "cache_read_input_tokens": 40,
+           "cache_creation_input_tokens": 10, "output_tokens": 1}}})  # fmt: skip
+CLAUDE = "anthropic/claude-sonnet-4-5"
+
+
+async def claude(worker: WorkerProcess, stub: StubServer) -> tuple[Answer, list[ModelPart]]:
+    base = stub.api_base.removesuffix("/v1")
+    return await once(LitellmModel(worker, ModelSettings(name=CLAUDE, api_base=base, api_key=KEY)))
+
+
+async def test_another_provider(worker: WorkerProcess) -> None:
+    reply = anthropic(
+        STARTED,
+        *block(0, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "hm"}),
+        *block(1, {"type": "text", "text": ""}, {"type": "text_delta", "text": "I look."}),
+        *block(
+            2,
+            {"type": "tool_use", "id": "t1", "name": "a", "input": {}},
+            *({"type": "input_json_delta", "partial_json": piece} for piece in ("", '{"x"', ":1}")),
+        ),
+        *block(3, {"type": "tool_use", "id": "t2", "name": "b", "input": {}}),
+        ("message_delta", {"delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 30}}),
+        ("message_stop", {}),
+    )
+    async with StubServer([reply]) as stub:
+        answer, _ = await claude(worker, stub)
+        sent = stub.exchanges[0]
+    usage = UsageReport(150, 30, 40, None)
+    assert answer == Answer("I look.", "hm", [("a", ONE), ("b", "")], "tool_calls", usage, 1)
+    assert (sent.path, sent.headers["x-api-key"]) == ("/v1/messages", KEY.reveal())
+    marked = {"cache_control": {"type": "ephemeral"}}
+    assert marked.items() <= sent.body["system"][0].items()
+    assert marked.items() <= sent.body["messages"][-1]["content"][-1].items()
+
+
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+TOO_LONG = {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8"}}
+HALF = (STARTED, *block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "half"}))
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "words"),
+    [
+        (error(529, OVERLOADED), "retry", "^Overloaded$"),
+        (error(400, TOO_LONG), "overflow", "^prompt is too long"),
+        (error(429, OVERLOADED, retry_after="3"), "retry", "Overloaded"),
+        (anthropic(*HALF), "incomplete", "finish_reason"),
+        (anthropic(*HALF, ("error", OVERLOADED)), "incomplete", "Overloaded"),
+    ],
+    ids=["529", "400 context", "429", "an end without a reason", "an error in the stream"],
+)
+async def test_failures_of_another_provider(worker: WorkerProcess, reply: Reply, kind: ErrorKind, words: str) -> None:
+    async with StubServer([reply]) as stub:
+        with pytest.raises(ModelError, match=words) as caught:
+            await claude(worker, stub)
+    assert caught.value.kind == kind
+    assert caught.value.retry_after_s == (3 if reply.status == 429 else None)
+
+
 async def test_many_at_once_are_kept_apart(worker: WorkerProcess) -> None:
     async def one(number: int) -> str:
         words = f"answer {number} " * 5
