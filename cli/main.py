@@ -12,11 +12,50 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from cli.errors import EXPECTED
 from cli.invocation import Invocation, invocation
+
+
+def _needs_coercion(param: Any, value: Any) -> bool:
+    """Return whether typer must look at a value. Its coercion loads pydantic, a quarter of all the time."""
+    if value is None:
+        return bool(param.required or param.multiple or param.nargs != 1)
+    return not (isinstance(value, str) and param.type_descriptor.annotation is str)
+
+
+class PlainOption(TyperOption):
+    """An option that takes what needs no coercion as it is."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        if _needs_coercion(self, value):
+            return super().process_value(ctx, value)
+        return self.callback(ctx, self, value) if self.callback else value
+
+
+class PlainArgument(TyperArgument):
+    """An argument that takes what needs no coercion as it is."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        return super().process_value(ctx, value) if _needs_coercion(self, value) else value
+
+
+PLAIN: dict[type, type] = {TyperOption: PlainOption, TyperArgument: PlainArgument}
+
+
+def _plain(params: list[Any]) -> list[Any]:
+    for param in params:
+        param.__class__ = PLAIN.get(type(param), type(param))
+    return params
+
+
+class PlainCommand(TyperCommand):
+    """A command whose parameters are plain where they can be."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain(super().get_params(ctx))
 
 
 @dataclass(frozen=True)
@@ -58,7 +97,7 @@ def load(row: Row) -> Any:
     if isinstance(found, typer.Typer):
         return _with_globals(get_command(found))
     single = typer.Typer(rich_markup_mode=None, add_completion=False)
-    single.command()(found)
+    single.command(cls=PlainCommand)(found)
     return _with_globals(get_command(single))
 
 
@@ -111,6 +150,9 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         for name, row in TABLE.items():
             self.add_command(TyperCommand(name, short_help=row.help, callback=None))
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         row = TABLE.get(args[0])

@@ -29,17 +29,25 @@ NEVER = (
 
 def imported_by(code: str) -> set[str]:
     """Return the names of the modules that a program has imported when it ends."""
-    program = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nsys.stderr.write(' '.join(sys.modules))"
+    program = (
+        f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nsys.stderr.write('\\n' + ' '.join(sys.modules))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), cwd=ROOT, check=True
     )
-    return set(done.stderr.split())
+    return set(done.stderr.rpartition("\n")[2].split())
 
 
 def test_help_imports_nothing_of_weight() -> None:
     found = imported_by("from cli.main import main; main(['--help'])")
     assert found & set(HEAVY) == set()
     assert not any(module.startswith(("hub.protocol", "hub.client")) for module in found)
+
+
+def test_a_plain_command_does_not_pay_for_coercion(home: Path) -> None:
+    found = imported_by(f"from cli.main import main; main(['--home', {str(home)!r}, 'status'])")
+    assert "pydantic" not in found
+    assert "rich" in found
 
 
 @pytest.mark.parametrize("name", sorted(TABLE))
