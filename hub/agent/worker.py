@@ -70,6 +70,7 @@ class Worker:
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._began: set[int] = set()
         self._library: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._loading: asyncio.Future[Any] | None = None
 
     def obey(self, line: bytes) -> None:
         """Carry out one order. Raises msgspec.DecodeError."""
@@ -110,9 +111,7 @@ class Worker:
         del self._asking[ask.id]
         began = ask.id in self._began
         self._began.discard(ask.id)
-        if task.cancelled():
-            return
-        error = task.exception()
+        error = ModelError("incomplete", "The request was cut off.") if task.cancelled() else task.exception()
         if error is not None:
             fault = self._fault(error, began, ask.target)
             self._send(Failed(ask.id, fault.kind, fault.message, fault.retry_after_s))

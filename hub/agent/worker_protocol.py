@@ -1,7 +1,7 @@
 """What the hub and its model worker say to each other: one JSON document a line, over the worker's stdin and stdout.
 
 The hub sends `begin` once the worker is recorded; the worker says `hello` at its start and `ready` when it can ask.
-Each request has a number. Its frames end with exactly one `finish` or `failed`, or, after `cancel`, with none.
+Each request has a number. Its frames end with exactly one `finish` or `failed`; after `cancel` nobody reads them.
 No frame carries a credential: a target names the variable of the worker's environment that holds its key, and what
 comes from outside is sent `without` the secrets of that environment.
 """

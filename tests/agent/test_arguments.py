@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.agent.arguments import parse_arguments, repaired_json
@@ -89,6 +89,7 @@ values = st.recursive(
 objects = st.dictionaries(st.text(st.characters(codec="utf-8")), values, max_size=4)
 
 
+@settings(deadline=None)
 @given(objects)
 def test_what_was_valid_stays_as_it_is(value: dict[str, object]) -> None:
     raw = json.dumps(value)
@@ -96,6 +97,7 @@ def test_what_was_valid_stays_as_it_is(value: dict[str, object]) -> None:
     assert repaired_json(raw) == raw
 
 
+@settings(deadline=None)
 @given(objects, st.data())
 def test_a_cut_never_changes_a_string_that_is_kept(value: dict[str, object], data: st.DataObject) -> None:
     raw = json.dumps(value)

@@ -1,7 +1,7 @@
 """What failures mean: the server's status and words decide, one row for each way that servers say it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.agent.classify import MESSAGE_LIMIT, Facts, classify, message_in, seconds
@@ -113,6 +113,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.none() | st.integers(300, 599), json_values, st.booleans())
 def test_every_failure_means_something(status: int | None, body: object, began: bool) -> None:
     fault = classify(Facts("told", status, body, began=began))

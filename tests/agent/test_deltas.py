@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.agent.deltas import Batch, CallSplitter, Mender, ObjectScanner, Piece, mended
@@ -67,6 +67,7 @@ def test_a_character_cut_in_two_within_arguments() -> None:
     assert joined([Piece(0, "i", "a", '{"x":"\ud83d'), Piece(0, None, None, '\ude00"}')]) == [("a", '{"x":"😀"}')]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(), max_size=4), st.data())
 def test_one_call_in_any_pieces_stays_one(words: list[str], data: st.DataObject) -> None:
     raw = json.dumps({"words": words}, ensure_ascii=False)
@@ -75,6 +76,7 @@ def test_one_call_in_any_pieces_stays_one(words: list[str], data: st.DataObject)
     assert joined([Piece(0, "i", "a"), *(Piece(0, None, None, piece) for piece in pieces)]) == [("a", mended(raw))]
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_an_object_is_complete_at_its_end_and_not_before(value: object) -> None:
     raw, scanner = json.dumps({"value": value}), ObjectScanner()
@@ -84,6 +86,7 @@ def test_an_object_is_complete_at_its_end_and_not_before(value: object) -> None:
     assert scanner.complete
 
 
+@settings(deadline=None)
 @given(st.text(st.characters()), st.data())
 def test_mended_pieces_are_the_mended_text(text: str, data: st.DataObject) -> None:
     units = text.encode("utf-16-le", "surrogatepass")

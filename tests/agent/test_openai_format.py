@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.agent.openai_format import chat_body, chat_messages
@@ -86,6 +86,7 @@ def turns(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
+@settings(deadline=None)
 @given(turns(), st.data())
 def test_a_later_request_begins_with_the_bytes_of_an_earlier_one(messages: list[Message], data: st.DataObject) -> None:
     whole = [at for at in range(1, len(messages) + 1) if at == len(messages) or messages[at].role != "tool"]
@@ -94,6 +95,7 @@ def test_a_later_request_begins_with_the_bytes_of_an_earlier_one(messages: list[
     assert second.startswith(first.removesuffix("]"))
 
 
+@settings(deadline=None)
 @given(turns(), st.data())
 def test_every_call_is_sent_with_one_result_right_after_it(messages: list[Message], data: st.DataObject) -> None:
     kept = data.draw(st.lists(st.sampled_from(messages), unique_by=id, max_size=len(messages)))

@@ -464,6 +464,16 @@ async def test_a_retry_through_the_worker(worker: WorkerProcess) -> None:
     assert len(log) == 4
 
 
+async def test_a_fallback_through_the_worker(worker: WorkerProcess) -> None:
+    async with StubServer([error(401, refusal("who are you?"))]) as first, StubServer([text("here")]) as second:
+        other = ModelSettings(name="openai/other", api_base=second.api_base)
+        settings = ModelSettings(name="openai/one", api_base=first.api_base, api_key=KEY, fallback=other)
+        shown: list[ModelPart] = []
+        answer = await ask(LitellmModel(worker, settings), request(), shown.append)
+    assert (answer.text, answer.attempts) == ("here", 2)
+    assert Notice("openai/one failed (auth); asking openai/other") in shown
+
+
 async def test_what_a_large_request_needs(worker: WorkerProcess) -> None:
     large = "0123456789" * 300_000
     async with StubServer([text("x")]) as stub:

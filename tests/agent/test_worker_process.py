@@ -5,6 +5,7 @@ Most tests put a small module in litellm's place, which takes seconds to import;
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -192,6 +193,42 @@ async def test_every_request_in_flight_is_told(worker: WorkerProcess) -> None:
         with pytest.raises(ModelError, match="signal 9") as caught:
             await task
         assert caught.value.kind == "retry"
+    assert await words_of(model(worker)) == "words"
+
+
+@pytest.mark.slow
+async def test_killed_at_any_moment_each_question_is_answered_once(worker: WorkerProcess) -> None:
+    """Kill -9 at 40 random instants: what is asked meanwhile ends in an answer or in a failure that passes."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance, kills = random.Random(seed), 0
+
+    async def discard(_: str) -> None:
+        return
+
+    async def sleep(_: float) -> None:
+        await asyncio.sleep(0.02)
+
+    async def questions() -> list[str]:
+        ended = []
+        while kills < 40:
+            try:
+                answer = await ask(model(worker), request(), lambda part: None, on_discard=discard, sleep=sleep)
+                ended.append(answer.text)
+            except ModelError as error:
+                ended.append(error.kind)
+        return ended
+
+    asking = [asyncio.create_task(questions()) for _ in range(4)]
+    while kills < 40:
+        await asyncio.sleep(chance.random() * 0.3)
+        if worker.pid is not None:
+            os.kill(worker.pid, signal.SIGKILL)
+            kills += 1
+    async with asyncio.timeout(60):
+        ended = [entry for entries in await asyncio.gather(*asking) for entry in entries]
+    assert set(ended) <= {"words", "retry"}
+    assert "words" in ended
     assert await words_of(model(worker)) == "words"
 
 
