@@ -233,7 +233,7 @@ def usage_chunk(usage: Mapping[str, Any] = USAGE) -> Chunk:
 def call(arguments: object, name: str | None = None, id: str | None = None, index: int | None = None) -> Chunk:
     """Return a chunk with one piece of a tool call; what is None is left out."""
     function = {"arguments": arguments} | ({"name": name} if name is not None else {})
-    piece = {"function": function, "type": "function"}
+    piece: Json = {"function": function, "type": "function"}
     piece |= {"id": id} if id is not None else {}
     piece |= {"index": index} if index is not None else {}
     return delta(tool_calls=[piece])

@@ -63,7 +63,12 @@ async def test_an_answer_is_assembled_from_its_parts() -> None:
 
 
 async def test_empty_answers_are_asked_for_again_and_their_usage_is_added() -> None:
-    empty = [ReasoningDelta("…"), TextDelta(" \n"), UsageReport(10, 1, 0, 0.1), Finish("stop")]
+    empty: list[ModelPart | ModelError] = [
+        ReasoningDelta("…"),
+        TextDelta(" \n"),
+        UsageReport(10, 1, 0, 0.1),
+        Finish("stop"),
+    ]
     asked = Asked(
         ListedModel(empty, [UsageReport(10, 0, 0, 0.25), Finish("other")], [UsageReport(10, 2, 0, 0.5), *said("yes")])
     )

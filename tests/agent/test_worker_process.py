@@ -18,53 +18,19 @@ import pytest
 from hub.agent.model import ModelError, Notice, TextDelta
 from hub.agent.remote import LitellmModel, ModelSettings, WorkerProcess, worker_environment
 from hub.agent.retry import ask
-from hub.agent.worker_protocol import Ask, Begin, Cancel, Hello, Ping, Pong, Ready, Target, decode_report, encode
+from hub.agent.worker_protocol import Ask, Target, encode
 from hub.settings import Secret
 from tests.agent.given import request
+from tests.agent.stand_in import STAND_IN, stand_in_environment
 from tests.stub_openai import Hold, StubServer, delta, stream, text
 
 KEY = Secret("sk-loopback-0123456789")
-STAND_IN = """
-import asyncio, os, sys, time
-print("noise on stdout", os.environ["TURNBACK_MODEL_KEY_0"])
-time.sleep(float(os.environ.get("LC_IMPORT_S", "0")))
-
-class _Chunk:
-    def __init__(self, words, finish):
-        delta = type("Delta", (), {"content": words, "tool_calls": None, "function_call": None})
-        self.choices = [type("Choice", (), {"delta": delta, "finish_reason": finish})]
-        self.usage = None
-
-class _Stream:
-    def __init__(self, model):
-        self.model, self.chunks, self.number = model, [], 0
-    async def __anext__(self):
-        self.number += 1
-        if self.number > 2:
-            raise StopAsyncIteration
-        if self.number == 2 and self.model == "hold":
-            await asyncio.sleep(3600)
-        return _Chunk("words", None) if self.number == 1 else _Chunk("", "stop")
-    async def aclose(self):
-        pass
-
-async def acompletion(model, **_):
-    if model == "block":
-        time.sleep(3600)
-    if model == "die":
-        os._exit(7)
-    if model == "secret":
-        raise ValueError("the key is " + os.environ["TURNBACK_MODEL_KEY_0"])
-    return _Stream(model)
-"""
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> dict[str, str]:
     """An environment in which another module is found as litellm."""
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "litellm.py").write_text(STAND_IN)
-    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "lib")}
+    return stand_in_environment(tmp_path)
 
 
 @pytest.fixture
@@ -357,64 +323,3 @@ def test_what_is_passed_on_of_the_environment() -> None:
         "TURNBACK_MODEL_KEY_0": "a",
         "TURNBACK_MODEL_KEY_1": "b",
     }
-
-
-class Bare:
-    """A worker without a hub's side: lines in, reports out."""
-
-    def __init__(self, environ: dict[str, str]) -> None:
-        command = [sys.executable, "-P", "-m", "hub.agent.worker"]
-        environ = environ | {"TURNBACK_MODEL_KEY_0": KEY.reveal()}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ
-        )
-
-    def say(self, *orders: Begin | Ask | Cancel | Ping) -> None:
-        assert self.process.stdin is not None
-        for order in orders:
-            self.process.stdin.write(encode(order))
-        self.process.stdin.flush()
-
-    def hear(self) -> object:
-        assert self.process.stdout is not None
-        return decode_report(self.process.stdout.readline())
-
-    def leave(self) -> int:
-        """Close its input and return its exit code. Raises TimeoutExpired if it stays."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        try:
-            return self.process.wait(10)
-        finally:
-            self.process.kill()
-            self.process.stdout.close()
-
-
-def test_it_begins_when_it_is_told_and_answers_pings(stand_in: dict[str, str]) -> None:
-    bare = Bare(stand_in)
-    assert isinstance(bare.hear(), Hello)
-    bare.say(Ping())
-    assert isinstance(bare.hear(), Pong)
-    bare.say(Begin())
-    assert isinstance(bare.hear(), Ready)
-    bare.say(Cancel(99), Ping())
-    assert isinstance(bare.hear(), Pong)
-    assert bare.leave() == 0
-
-
-@pytest.mark.parametrize("name", ["hold", "block"])
-def test_it_leaves_when_the_hub_has_gone(stand_in: dict[str, str], name: str) -> None:
-    bare = Bare(stand_in)
-    assert isinstance(bare.hear(), Hello)
-    bare.say(Begin())
-    assert isinstance(bare.hear(), Ready)
-    bare.say(Ask(1, Target(name), request()))
-    assert bare.leave() == 0
-
-
-def test_it_leaves_while_the_library_is_being_loaded(stand_in: dict[str, str]) -> None:
-    bare = Bare(stand_in | {"LC_IMPORT_S": "3600"})
-    bare.say(Begin())
-    assert isinstance(bare.hear(), Hello)
-    assert bare.leave() == 0
