@@ -210,9 +210,9 @@ def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[tu
     ]
 
 
-STARTED: tuple[str, dict[str, Any]] = ("message_start", {"message": {"id": "m", "type": "message", "role": "assistant", "content": [],
-           "model": "claude", "stop_reason": None, "usage": {"input_tokens": 100, "cache_read_input_tokens": 40,
-           "cache_creation_input_tokens": 10, "output_tokens": 1}}})  # fmt: skip
+INPUT = {"input_tokens": 100, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 10, "output_tokens": 1}
+OPENED: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "claude"}
+STARTED: tuple[str, dict[str, Any]] = ("message_start", {"message": OPENED | {"stop_reason": None, "usage": INPUT}})
 CLAUDE = "anthropic/claude-sonnet-4-5"
 
 
