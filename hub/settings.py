@@ -131,6 +131,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.home / "hub.db"
 
     @property
+    def outputs(self) -> Path:
+        """Where the whole output of calls lies whose result was cut; by session, readable by its runs."""
+        return self.home / "outputs"
+
+    @property
     def logs(self) -> Path:
         return self.home / "logs"
 

@@ -125,6 +125,6 @@ async def execute(tool: Tool, arguments: dict[str, object], context: ToolContext
         return await tool.execute(arguments, context)
     except ToolFailure as failure:
         return ToolOutput(False, str(failure))
-    except Exception as error:  # noqa: BLE001 - a defect in one tool must not end the run; it is logged and told
+    except Exception as error:
         log.exception("a tool raised", extra={"call_id": context.call_id, "tool": tool.spec.name})
         return ToolOutput(False, f"The tool failed unexpectedly: {type(error).__name__}: {error}")

@@ -7,10 +7,13 @@ Stop: admit nothing new, let runs finish until the deadline, leave the rest for 
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from hub import __version__
+from hub.agent.tools.base import Tool
 from hub.agent.tools.env import scrubbed_environment
+from hub.agent.tools.registry import default_tools
 from hub.clock import Clock, SystemClock, iso
 from hub.daemon import discovery, housekeeping, logs, recovery, server
 from hub.daemon.admission import Admission
@@ -95,6 +98,8 @@ class App:
         children = Children(database, identity.boot_id)
         worktrees = Worktrees(database)
         self._stack.callback(worktrees.close)
+        tools = default_tools()
+        self._stack.push_async_callback(_close_tools, tools)
         models = Models(self.settings, children)
         self._stack.push_async_callback(models.close)
         self._stack.push_async_callback(self.tasks.stop)
@@ -108,6 +113,7 @@ class App:
             admission=Admission(self.settings.config.runs.max_parallel),
             models=models,
             children=children,
+            tools=tools,
             tool_environment=scrubbed_environment(self.settings.environ, self.settings.secret_names),
         )
         self.dispatcher = Dispatcher(services, self.tasks)
@@ -204,3 +210,11 @@ class App:
 def _identify(tx: Transaction, token_digest: str) -> Identity:
     registry.set_token(tx, token_digest, OWNER)
     return Identity(registry.identity(tx, "hub_id", "hub"), new_id("boot"), registry.identity(tx, "log_id", "log"))
+
+
+async def _close_tools(tools: Mapping[str, Tool]) -> None:
+    """Let tools that follow something let go of it."""
+    for tool in tools.values():
+        close = getattr(tool, "close", None)
+        if close is not None:
+            await close()

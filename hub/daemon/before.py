@@ -74,13 +74,16 @@ class BeforeCheckpoint:
 
 
 async def take_after(running: Running) -> tuple[str, ...]:
-    """Save the state that a run leaves, if it may have written; return the paths that differ from before."""
+    """Save the state that a run leaves, if it may have written; return the paths that differ from before.
+
+    Without a checkpoint from before there is nothing to compare with: then the paths are those the tools told of.
+    """
     services, run_id = running.services, running.run_id
     row, wrote, head = await services.database.read(
         lambda conn: (runs.row(conn, run_id), calls.wrote(conn, run_id), messages.head(conn, running.session_id))
     )
     if not wrote or row.checkpoint_id is None:
-        return ()
+        return await services.database.read(lambda conn: calls.paths_of(conn, run_id))
     bond = Bond(session_id=running.session_id, run_id=run_id, run_count=row.run_count, message_id=head)
     request = Request(
         worktree=running.spec.worktree,
@@ -96,7 +99,7 @@ async def take_after(running: Running) -> tuple[str, ...]:
     except TurnbackError as error:
         code, reason = error.code, error.message
         await services.database.write(lambda tx: checkpoints.failed(tx, bond, "after", code, reason))
-        return ()
+        return await services.database.read(lambda conn: calls.paths_of(conn, run_id))
 
     def store(tx: Transaction) -> str:
         checkpoints.add(tx, captured)

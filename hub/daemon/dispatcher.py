@@ -123,7 +123,8 @@ class Dispatcher:
 
     async def _start(self, prompt: Any, session: Any) -> None:
         try:
-            spec = self._spec(prompt, session)
+            before = await self._services.database.read(lambda conn: prompts.last_model(conn, session.id))
+            spec = self._spec(prompt, session, before)
             hold = await self._services.database.write(lambda tx: self._make(tx, prompt, spec))
         except IllegalMove:
             self._services.admission.leave(prompt.id)
@@ -137,10 +138,10 @@ class Dispatcher:
             sessions.rename(tx, prompt.session_id, sessions.title_from(current.text))
         return runs.start(tx, current, spec, self._services.identity.boot_id)
 
-    def _spec(self, prompt: Any, session: Any) -> RunSpec:
+    def _spec(self, prompt: Any, session: Any, before: str | None) -> RunSpec:
         options = msgspec.convert(prompt.options, RunOptions)
         return RunSpec(
-            model=self._services.models.choose(options.model),
+            model=self._services.models.choose(options.model, before),
             agent_mode=options.agent_mode,
             preset=options.preset,
             auto_approve=options.auto_approve,

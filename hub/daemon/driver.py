@@ -10,7 +10,7 @@ import logging
 from hub.agent import loop
 from hub.agent.model import ModelError
 from hub.agent.system import system_prompt
-from hub.agent.tools.registry import tools_for
+from hub.agent.tools.registry import tool_names
 from hub.daemon.before import BeforeCheckpoint, take_after
 from hub.daemon.gate import RunGate
 from hub.daemon.running import Running, RunOver
@@ -105,7 +105,8 @@ class Driver:
     async def _load(self) -> Running:
         row = await self._services.database.read(lambda conn: runs.row(conn, self.hold.run_id))
         spec = runs.spec_of(row)
-        running = Running(self._services, self.hold, spec, tools_for(spec.preset, spec.agent_mode))
+        names = tool_names(spec.agent_mode, spec.preset)
+        running = Running(self._services, self.hold, spec, {name: self._services.tools[name] for name in names})
         running.waiting = row.state == "waiting"
         running.usage, running.cost = runs.usage_of(row), row.cost
         running.turns, running.tool_calls = row.turns, row.tool_calls

@@ -4,6 +4,7 @@ Nothing executes without a stored allow of exactly its arguments: `begin` looks 
 call as executing. What a person approved must still be so: files, directory and commit are compared before it runs.
 """
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import msgspec
 
 from hub.agent.loop import Go, Settled
-from hub.agent.tools.base import Tool, ToolFailure
+from hub.agent.tools.base import Subject, Tool, ToolFailure
 from hub.daemon.before import BeforeCheckpoint
 from hub.daemon.fingerprints import fingerprint
+from hub.daemon.outputs import outputs_of
 from hub.daemon.running import Running
 from hub.domain.commands import analyse
 from hub.domain.messages import Message, ToolCallPart
@@ -91,11 +93,11 @@ class RunGate:
     ) -> _Judged:
         spec = self._run.spec
         arguments = tool.normalise(call.arguments)
-        subject = tool.subject(arguments, self._run.root)
+        subject = await asyncio.to_thread(tool.subject, arguments, self._run.root)
         facts = Facts(
             tool=call.name,
             effect=tool.effect,
-            inside=all(Path(path).is_relative_to(self._run.root) for path in subject.paths),
+            inside=all(self._is_inside(Path(path), tool) for path in subject.paths),
             paths=subject.paths,
             commands=tuple(analyse(command) for command in subject.commands),
         )
@@ -111,6 +113,12 @@ class RunGate:
             return _Judged(proposal)
         mark = await fingerprint(self._run.root, subject.paths, commands=bool(subject.commands))
         return _Judged(proposal, targets(facts), mark, subject.preview)
+
+    def _is_inside(self, path: Path, tool: Tool) -> bool:
+        """Return whether a file lies in the workspace; for reading, the session's own kept outputs count as well."""
+        if path.is_relative_to(self._run.root):
+            return True
+        return tool.effect == "read" and path.is_relative_to(outputs_of(self._run))
 
     def _store(self, tx: Transaction, batch_id: str, judged: list[_Judged]) -> None:
         runs.fence(tx, self._run.hold)
@@ -188,13 +196,16 @@ class RunGate:
         return Settled("denied", refusal(approval.state, approval.decided_by, approval.message))
 
     async def _still_so(self, seen: _Seen) -> bool:
-        subject = self._run.tools[seen.call.name].subject(seen.call.arguments, self._run.root)
+        subject = await self._subject(seen.call)
         now = await fingerprint(self._run.root, subject.paths, commands=bool(subject.commands))
         return bool(now == seen.approval.fingerprint)
 
+    async def _subject(self, row: Any) -> Subject:
+        return await asyncio.to_thread(self._run.tools[row.name].subject, row.arguments, self._run.root)
+
     async def _ask_anew(self, seen: _Seen) -> None:
         old = seen.approval
-        subject = self._run.tools[old.tool].subject(old.arguments, self._run.root)
+        subject = await self._subject(seen.call)
         mark = await fingerprint(self._run.root, subject.paths, commands=bool(subject.commands))
         new = NewApproval(
             call_id=old.call_id,

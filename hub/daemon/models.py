@@ -40,13 +40,12 @@ class Models:
             return self._worker.state
         return "idle" if self._settings.config.model.name else "off"
 
-    def choose(self, asked: str | None) -> str:
-        """Return the name a run's spec gets: what was asked for, else what is configured."""
-        return asked or self._settings.config.model.name or NONE
+    def choose(self, asked: str | None, before: str | None) -> str:
+        """Return the name a run's spec gets: what was asked for, else the session's own, else what is configured."""
+        return asked or before or self._settings.config.model.name or NONE
 
-    def check(self, asked: str | None) -> None:
-        """Refuse a prompt whose model cannot be had. Raises UsageError: no_model, unknown_model, scenario_invalid …"""
-        name = self.choose(asked)
+    def check(self, name: str) -> None:
+        """Refuse a model that cannot be had. Raises UsageError: no_model, unknown_model, scenario_invalid …"""
         if name == NONE:
             raise UsageError("No model is configured and none was named.", code="no_model", hint=THREE_WAYS)
         if name.startswith(SCRIPTED):
@@ -62,7 +61,7 @@ class Models:
 
     def open(self, name: str) -> Model:
         """Return a model. Raises UsageError as `check` does."""
-        self.check(None if name == NONE else name)
+        self.check(name)
         if name.startswith(SCRIPTED):
             return ScriptedModel.load(scenario_path(name))
         return LitellmModel(self._the_worker(), self._model_settings(name))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from hub.agent.tools.base import Tool
 from hub.clock import Clock
 from hub.daemon.admission import Admission
 from hub.daemon.bus import Bus
@@ -39,6 +40,7 @@ class Services(msgspec.Struct, frozen=True):
     admission: Admission
     models: Models
     children: Children
+    tools: Mapping[str, Tool]
     tool_environment: Mapping[str, str]
 
 

@@ -1,5 +1,6 @@
 """The steps of a run: commits each one before the next begins, and shows answers while they stream."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hub.agent.model import Model, ModelPart, ModelRequest, Notice, TextDelta
 from hub.agent.retry import Answer
 from hub.agent.tools.base import ToolContext, ToolOutput
 from hub.daemon.before import BeforeCheckpoint
+from hub.daemon.outputs import keep_whole
 from hub.daemon.running import Running, RunOver
 from hub.domain.messages import Message, Part, TextPart, ToolCallPart
 from hub.domain.runs import limit_reached
@@ -111,7 +113,8 @@ class RunSteps:
 
     async def settled(self, call: ToolCallPart, state: str, output: ToolOutput) -> Message:
         """Store what a call came to."""
-        result = Result(state=state, text=output.text, display=output.display, paths=output.paths)
+        text = await asyncio.to_thread(keep_whole, self._run, call.id, output)
+        result = Result(state=state, text=text, display=output.display, paths=output.paths)
         hold = self._run.hold
         return await self._services.database.write(lambda tx: calls.settle(tx, hold, call.id, result))
 

@@ -1,7 +1,7 @@
 """Policy: a pure rule from what a call is and what was allowed to allow, ask or deny, with its source and reason.
 
-Order, the first that speaks wins: agent mode (plan only narrows), preset yolo, auto-approve, grants, base. The base policy
-allows reading inside the workspace and asks for everything else. Whatever it cannot judge, it asks.
+Order, the first that speaks wins: agent mode (plan only narrows), preset yolo, auto-approve, grants, base. The base
+policy allows reading inside the workspace and asks for everything else. Whatever it cannot judge, it asks.
 """
 
 import hashlib

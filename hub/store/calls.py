@@ -170,6 +170,12 @@ def wrote(conn: sa.Connection, run_id: str) -> bool:
     return conn.execute(query).scalar_one() > 0
 
 
+def paths_of(conn: sa.Connection, run_id: str) -> tuple[str, ...]:
+    """Return the files that a run's tools say they changed, sorted; what commands changed is not among them."""
+    rows = conn.execute(sa.select(tool_calls.c.paths).where(tool_calls.c.run_id == run_id)).scalars()
+    return tuple(sorted({path for paths in rows for path in paths}))
+
+
 def effects_of(conn: sa.Connection, run_ids: list[str]) -> list[Any]:
     """Return the rows of calls that reached outside the workspace in these runs, in the order they began."""
     query = sa.select(tool_calls).where(

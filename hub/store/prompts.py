@@ -19,6 +19,9 @@ from hub.store.database import Transaction
 from hub.store.moves import move, one
 from hub.store.schema import prompts, runs
 
+LOOK_BACK = 100
+"""Prompts among which the session's model is looked for."""
+
 
 class NewPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt as it comes in. `may_approve`: its author may also answer approvals."""
@@ -176,6 +179,13 @@ def turn_into_follow_ups(tx: Transaction, session_id: str) -> None:
         if row.mode != "follow_up":
             tx.conn.execute(sa.update(prompts).where(prompts.c.id == row.id).values(mode="follow_up"))
             _changed(tx, "prompt.moved", row.id)
+
+
+def last_model(conn: sa.Connection, session_id: str) -> str | None:
+    """Return the model that the session's newest prompts name: what it goes on with unless told otherwise."""
+    newest = sa.select(prompts.c.options).where(prompts.c.session_id == session_id).order_by(prompts.c.id.desc())
+    named = (options.get("model") for options in conn.execute(newest.limit(LOOK_BACK)).scalars())
+    return next((model for model in named if model), None)
 
 
 def next_in_line(conn: sa.Connection) -> list[Any]:

@@ -4,7 +4,6 @@ Effect classes: `read` changes nothing; `workspace` writes files that a checkpoi
 and is recorded as an effect; `ask` puts a question to a person and is carried out by the caller; `finish` ends the run.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -34,7 +33,8 @@ class ToolFailure(Exception):
 
 class Subject(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a call is about, for policy and for people: the files it names (absolute, symlinks resolved), the commands
-    it runs (shell text), a one-line summary, and (for edits) a preview of the change as a unified diff. Computed without side effects before anything is asked."""
+    it runs (shell text), a one-line summary, and (for edits) a preview of the change as a unified diff. Computed
+    without side effects before anything is asked."""
 
     summary: str
     paths: tuple[str, ...] = ()
@@ -87,8 +87,3 @@ class Tool(Protocol):
     def subject(self, arguments: dict[str, Any], root: Path) -> Subject: ...
 
     async def execute(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput: ...
-
-
-async def off_loop(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run blocking file work in a worker thread, so that no tool holds up the hub's event loop."""
-    return await asyncio.to_thread(function, *arguments)

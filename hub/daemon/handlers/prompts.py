@@ -19,7 +19,10 @@ def register(handlers: Handlers, services: Services) -> None:
         if (params.session_id is None) == (params.workspace is None):
             raise UsageError("Give either session_id or workspace.")
         _check_rights(params, caller)
-        services.models.check(params.run.model)
+        session_id, before = params.session_id, None
+        if session_id is not None:
+            before = await services.database.read(lambda conn: prompts.last_model(conn, session_id))
+        services.models.check(services.models.choose(params.run.model, before))
         return await places.find(services, params.workspace, caller) if params.workspace is not None else None
 
     def submit(tx: Transaction, params: PromptSubmit, caller: Caller, place: places.Place | None) -> PromptAccepted:
