@@ -112,7 +112,24 @@ async def test_killed_while_an_approval_waits(hubs: Callable[..., HubProcess], t
     assert lines(repo / "count") == ["once"]
 
 
-@pytest.mark.parametrize("kills", [3])
+async def test_a_run_that_takes_the_hub_down_three_times_is_failed(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = make_repo(tmp_path / "repo")
+    model = scenario(tmp_path / "s.yaml", "turns: [{text: hello, delay_s: 60}]")
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model)
+        await collect(client, accepted.session_id, {"run.started"})
+    for _ in range(3):
+        await hub.restart()
+    async with await hub.client() as client:
+        events = await ended(client, accepted.session_id)
+        assert data_of(events, "run.failed")[0]["stop_reason"] == "crash_loop"
+        assert len(data_of(events, "message.discarded")) == 2
+
+
+@pytest.mark.parametrize("kills", [2])
 async def test_killed_between_at_random(hubs: Callable[..., HubProcess], tmp_path: Path, kills: int) -> None:
     calls = "\n".join(
         f"  - tool_calls: [{{name: run_commands, arguments: {{commands: ['echo {n} >> count']}}}}]" for n in range(30)
@@ -122,15 +139,18 @@ async def test_killed_between_at_random(hubs: Callable[..., HubProcess], tmp_pat
     hub = await hubs().start()
     async with await hub.client() as client:
         accepted = await submit(client, repo, model, auto_approve=["all"])
-        queued = await client.call("prompt.submit", text="next", session_id=accepted.session_id, mode="follow_up")
+        queued = await client.call(
+            "prompt.submit",
+            text="next",
+            session_id=accepted.session_id,
+            mode="follow_up",
+            run={"preset": "yolo", "limits": {"max_turns": 1}},
+        )
         events = await collect(client, accepted.session_id, {"run.started"})
     for kill in range(kills):
         while len(lines(repo / "count")) < 3 * (kill + 1):
             await asyncio.sleep(0.003)
-        hub.kill()
-        await hub.start()
-        if kill < kills - 1:
-            continue
+        await hub.restart()
     async with await hub.client() as client:
         told = await ended(client, accepted.session_id)
         assert told[-1].run_id == events[-1].run_id
