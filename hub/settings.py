@@ -176,7 +176,7 @@ def read_config(path: Path) -> Config:
     """Return the settings in a file, defaults when there is none. Raises UsageError with code config_invalid."""
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Config()
     except (OSError, UnicodeDecodeError) as error:
         raise _invalid(path, None, f"cannot be read: {error}") from None
