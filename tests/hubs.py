@@ -37,11 +37,16 @@ class HubProcess:
             while True:
                 if self.process.poll() is not None:
                     raise RuntimeError(f"the hub ended: {(self.home / 'out.txt').read_text()}")
-                try:
-                    async with await self.client():
-                        return self
-                except UnavailableError:
-                    await asyncio.sleep(0.02)
+                if await self._answers(self.process.pid):
+                    return self
+                await asyncio.sleep(0.02)
+
+    async def _answers(self, pid: int) -> bool:
+        try:
+            async with await self.client() as client:
+                return bool((await client.call("hub.status")).pid == pid)
+        except UnavailableError:
+            return False
 
     async def client(self, name: str = "test") -> HubClient:
         """Connect as the owner."""

@@ -17,7 +17,7 @@ from hub.domain.runs import RunLimits, RunSpec
 from hub.domain.states import IllegalMove
 from hub.protocol.events import RUN_ENDS, Event
 from hub.protocol.params import RunOptions
-from hub.store import prompts, runs, sessions
+from hub.store import endings, prompts, runs, sessions
 from hub.store.database import Transaction
 from hub.store.runs import Ending, Hold
 
@@ -165,11 +165,23 @@ class Dispatcher:
     def _drive(self, hold: Hold) -> None:
         driver = self._drivers[hold.run_id] = Driver(self._services, hold)
         task = self._tasks.start(driver.drive(), f"run-{hold.run_id}")
-        task.add_done_callback(lambda _: self._gone(hold.run_id))
+        task.add_done_callback(lambda task: self._gone(hold.run_id, task))
 
-    def _gone(self, run_id: str) -> None:
+    def _gone(self, run_id: str, task: asyncio.Task[None]) -> None:
         self._drivers.pop(run_id, None)
         self._wake.set()
+        if not task.cancelled() and task.exception() is not None:
+            self._tasks.start(self._fail(run_id), f"fail-{run_id}")
+
+    async def _fail(self, run_id: str) -> None:
+        """End a run whose driver broke, so that its session is not blocked for ever."""
+        text = f"An internal error ended this run; the hub's log tells more (run {run_id})."
+        ending = Ending(state="failed", stop_reason="internal", error=text)
+        await self._services.database.write(lambda tx: self._settle_and_end(tx, run_id, ending, text))
+
+    def _settle_and_end(self, tx: Transaction, run_id: str, ending: Ending, text: str) -> None:
+        endings.close_calls(tx, run_id, text)
+        runs.end(tx, run_id, ending)
 
 
 def _lower(one: float | None, other: float | None) -> float | None:

@@ -19,8 +19,7 @@ from hub.daemon.steps import LIMIT_TEXTS, RunSteps
 from hub.domain.messages import TextPart
 from hub.domain.runs import StopReason
 from hub.errors import ConflictError, TurnbackError
-from hub.store import approvals, calls, messages, questions, runs
-from hub.store.calls import Result
+from hub.store import calls, endings, messages, runs
 from hub.store.database import Transaction
 from hub.store.runs import Ending, Hold
 
@@ -133,25 +132,22 @@ class Driver:
         self._ending = state == "completed"
         changed = await take_after(running)
         if state != "completed":
-            await self._services.database.write(lambda tx: self._settle_rest(tx, "cancelled", error or state))
+            await self._services.database.write(lambda tx: self._settle_rest(tx, error or state))
         return Ending(state=state, stop_reason=stop_reason, error=error, text=text, files_changed=changed)
 
     async def _stopped(self, reason: StopReason, text: str) -> Ending:
         """The run was cancelled from outside, by a person or by its time limit."""
         state = "cancelled" if reason == "cancelled" else "failed"
-        await self._services.database.write(lambda tx: self._settle_rest(tx, "cancelled", text))
+        await self._services.database.write(lambda tx: self._settle_rest(tx, text))
         if self._running is None:
             return Ending(state=state, stop_reason=reason, error=text)
         return await self._finish(self._running, state, reason, error=text)
 
-    def _settle_rest(self, tx: Transaction, state: str, text: str) -> None:
+    def _settle_rest(self, tx: Transaction, text: str) -> None:
         """Give every open call its one result, close its question, and keep what had streamed."""
         partial = self._running.partial if self._running is not None else ""
         if partial and not calls.unsettled(tx.conn, self.hold.run_id):
             message_id = self._running.next_message_id if self._running is not None else ""
             part = TextPart(partial + "\n\n[interrupted]")
             messages.append(tx, self.hold.session_id, self.hold.run_id, "assistant", [part], id=message_id)
-        for row in calls.unsettled(tx.conn, self.hold.run_id):
-            approvals.close_open(tx, row.id, "cancelled", None, text)
-            questions.close_open(tx, row.id, "cancelled", None, None)
-            calls.conclude(tx, row, Result(state=state, text=f"Not finished: {text}"))
+        endings.close_calls(tx, self.hold.run_id, text)

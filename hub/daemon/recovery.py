@@ -14,7 +14,7 @@ from hub.daemon.services import Services
 from hub.domain.runs import Found, after_restart
 from hub.errors import TurnbackError
 from hub.protocol.events import HubStarted, MessageDiscarded
-from hub.store import approvals, calls, checkpoints, questions, runs
+from hub.store import calls, checkpoints, endings, runs
 from hub.store.calls import Result
 from hub.store.database import Transaction
 from hub.store.runs import Ending
@@ -96,21 +96,14 @@ def _settle_run(tx: Transaction, run: Any, found: Recovered) -> None:
         runs.requeue(tx, run.id, crashed=True)
         found.runs_reclaimed += 1
     elif fate == "cancel":
-        _close_calls(tx, run.id, f"The run was cancelled by {run.cancel_by}.")
+        endings.close_calls(tx, run.id, f"The run was cancelled by {run.cancel_by}.")
         text = f"The run was cancelled by {run.cancel_by}."
         runs.end(tx, run.id, Ending(state="cancelled", stop_reason="cancelled", error=text))
     elif fate == "fail":
-        _close_calls(tx, run.id, CRASH_TEXT)
+        endings.close_calls(tx, run.id, CRASH_TEXT)
         runs.end(tx, run.id, Ending(state="failed", stop_reason="crash_loop", error=CRASH_TEXT))
 
 
 def _discard_open_answer(tx: Transaction, run: Any) -> None:
     data = MessageDiscarded(message_id=run.open_message_id, reason="the hub was restarted")
     tx.emit("message.discarded", data, session_id=run.session_id, run_id=run.id)
-
-
-def _close_calls(tx: Transaction, run_id: str, text: str) -> None:
-    for row in calls.unsettled(tx.conn, run_id):
-        approvals.close_open(tx, row.id, "cancelled", None, text)
-        questions.close_open(tx, row.id, "cancelled", None, None)
-        calls.conclude(tx, row, Result(state="cancelled", text=text))
