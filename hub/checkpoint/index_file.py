@@ -1,0 +1,102 @@
+"""The user's index brought to a captured state, through git's own lock.
+
+Invariant: the index is replaced as a whole, only while it is still the captured one and nobody else holds its lock.
+Not promised: stat data; git reads the files that changed once more at its next call.
+"""
+
+# ruff: noqa: PTH  (names are bytes, which pathlib does not take)
+
+import os
+import shutil
+import time
+
+from hub.checkpoint.journal import IndexOperation, Transaction
+from hub.checkpoint.meta import IndexState
+from hub.checkpoint.side import Store
+from hub.checkpoint.staging import checksum_of
+from hub.errors import ConflictError
+
+NEW, OLD = b"index.new", b"index.old"
+LOCK_TRIES, LOCK_POLL_S = 20, 0.05
+RACY_NS = 1_000_000_000
+"""A modification time before any file's: git then trusts none of the index's stat data."""
+
+
+def build(store: Store, transaction: Transaction, now: IndexState, target: IndexState) -> int:
+    """Write the new index into the transaction's folder; return its inode."""
+    path = transaction.path(NEW)
+    if target.raw is not None:
+        _write_raw(store, path, target.raw)
+    else:
+        _read_tree(store, path, target, keep_stat=now.present and now.raw is None)
+    with open(path, "rb+") as stream:
+        os.fsync(stream.fileno())
+        return os.fstat(stream.fileno()).st_ino
+
+
+def _write_raw(store: Store, path: bytes, blob: str) -> None:
+    with open(path, "wb") as stream:
+        for _, _, chunks in store.side.objects([blob]):
+            stream.writelines(chunks)
+    os.utime(path, ns=(RACY_NS, RACY_NS))
+
+
+def _read_tree(store: Store, path: bytes, target: IndexState, *, keep_stat: bool) -> None:
+    view = store.user.with_index(path)
+    if not target.present:
+        view.run("read-tree", "--empty")
+    elif keep_stat:
+        shutil.copy2(store.user_index, path)  # git tells from its time which stat data to distrust
+        view.run("read-tree", "--reset", target.tree)
+    else:
+        view.run("read-tree", target.tree)
+
+
+def install(store: Store, transaction: Transaction, operation: IndexOperation) -> None:
+    """Put the new index in its place. Raises ConflictError: index_locked, index_moved."""
+    lock = store.user_index + b".lock"
+    _take_lock(transaction.path(NEW), lock)
+    try:
+        if checksum_of(store.user_index) != operation.old_checksum:
+            raise ConflictError("The index has changed since it was captured.", code="index_moved")
+        if operation.old_checksum and not os.path.exists(transaction.path(OLD)):
+            os.link(store.user_index, transaction.path(OLD))
+    except BaseException:
+        os.unlink(lock)
+        raise
+    os.rename(lock, store.user_index)
+
+
+def _take_lock(source: bytes, lock: bytes) -> None:
+    for _ in range(LOCK_TRIES):
+        try:
+            return os.link(source, lock)
+        except FileExistsError:
+            time.sleep(LOCK_POLL_S)
+    raise ConflictError(
+        "The index is locked by another git command.",
+        code="index_locked",
+        hint="Wait for it; if no git runs, the file index.lock is left over from one that was killed: remove it.",
+    )
+
+
+def put_back(store: Store, transaction: Transaction, operation: IndexOperation) -> bool:
+    """Bring the old index back if the new one is in place; False when somebody has written another since."""
+    lock = store.user_index + b".lock"
+    if _inode(lock) == operation.inode:
+        os.unlink(lock)
+    if _inode(store.user_index) != operation.inode:
+        return checksum_of(store.user_index) == operation.old_checksum
+    if not operation.old_checksum:
+        os.unlink(store.user_index)
+        return True
+    _take_lock(transaction.path(OLD), lock)
+    os.rename(lock, store.user_index)
+    return True
+
+
+def _inode(path: bytes) -> int | None:
+    try:
+        return os.lstat(path).st_ino
+    except FileNotFoundError:
+        return None

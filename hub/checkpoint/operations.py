@@ -1,0 +1,56 @@
+"""Where HEAD stands, and which merge, rebase, cherry-pick, revert or bisect is in progress. Reads only."""
+
+# ruff: noqa: PTH  (names are bytes, which pathlib does not take)
+
+import hashlib
+import os
+
+from hub.checkpoint.meta import text
+from hub.checkpoint.repository import Repository
+
+FILES = (
+    *(b"MERGE_HEAD", b"MERGE_MODE", b"MERGE_MSG", b"CHERRY_PICK_HEAD", b"REVERT_HEAD", b"REBASE_HEAD"),
+    *(b"BISECT_LOG", b"BISECT_START", b"BISECT_NAMES", b"BISECT_TERMS", b"BISECT_EXPECTED_REV"),
+)
+FOLDERS = (b"rebase-merge", b"rebase-apply", b"sequencer")
+
+
+def head_of(user: Repository) -> tuple[str | None, str | None]:
+    """Return the commit of HEAD (None before the first) and the full name of the branch (None when detached)."""
+    return user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}"), user.maybe_line(
+        "symbolic-ref", "-q", "HEAD"
+    )
+
+
+def operation_of(git_dir: bytes) -> dict[str, str]:
+    """Return the SHA-256 of each file of an operation in progress, by its name in the git directory."""
+    names = [name for name in FILES if os.path.isfile(os.path.join(git_dir, name))]
+    for folder in FOLDERS:
+        for path, _, files in os.walk(os.path.join(git_dir, folder)):
+            names += [os.path.relpath(os.path.join(path, file), git_dir) for file in files]
+    return {text(name): _digest(os.path.join(git_dir, name)) for name in sorted(names)}
+
+
+def name_of(operation: dict[str, str]) -> str:
+    """Return what is in progress, in words."""
+    words = {
+        "MERGE_HEAD": "a merge",
+        "CHERRY_PICK_HEAD": "a cherry-pick",
+        "REVERT_HEAD": "a revert",
+        "rebase-": "a rebase",
+        "BISECT_": "a bisect",
+    }
+    found = [word for start, word in words.items() if any(name.startswith(start) for name in operation)]
+    return " and ".join(found) or "no operation"
+
+
+def distance(user: Repository, base: str | None, head: str | None) -> int:
+    """Return how many commits `head` has that `base` does not have."""
+    if head is None or head == base:
+        return 0
+    return int(user.line("rev-list", "--count", head, *([f"^{base}"] if base else []), "--"))
+
+
+def _digest(path: bytes) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

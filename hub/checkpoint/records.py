@@ -1,0 +1,183 @@
+"""Checkpoints as commits under `refs/turnback/`: written, proven complete, listed, forgotten.
+
+Invariant: a ref exists only for a complete checkpoint, and its objects were found in the store after the ref had been
+written, so that no clean-up of git can have taken one. No ref of anybody else is read or written.
+"""
+
+# ruff: noqa: PTH  (names are bytes, which pathlib does not take)
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from hub.checkpoint.files import write_durably
+from hub.checkpoint.meta import FORMAT, Meta, State, decode, encode, raw
+from hub.checkpoint.repository import GitFailed
+from hub.checkpoint.side import Store
+from hub.checkpoint.snapshot import Snapshot
+from hub.checkpoint.values import Checkpoint, CheckpointError, Uncaptured, show
+from hub.errors import ConflictError, NotFoundError, UsageError
+
+PREFIX = "refs/turnback/"
+NAME_LENGTH = 60
+"""Longest full name of a ref: longer ones fail on some systems when they are fetched."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*")
+
+
+class Hole(CheckpointError):
+    """An object of a checkpoint that was just written is missing: somebody prunes the store at the same time."""
+
+    default_code = "checkpoint_incomplete"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A stored checkpoint: ref below `refs/turnback/`, commit, and its `meta.json`."""
+
+    ref: str
+    commit: str
+    meta: Meta
+
+    @property
+    def state(self) -> State:
+        return self.meta.state
+
+
+class Records:
+    """The checkpoints of one repository."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def check_free(self, ref: str) -> None:
+        """Raise UsageError bad_ref for a name that cannot be used, ConflictError ref_exists for one in use."""
+        if not _NAME.fullmatch(ref) or len(PREFIX + ref) > NAME_LENGTH:
+            raise UsageError(f"{ref!r} is no name for a checkpoint: letters, digits, - and _, short.", code="bad_ref")
+        if self._commit(ref) is not None:
+            raise ConflictError(f"There is a checkpoint {ref} already.", code="ref_exists")
+
+    def write(self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], latest: Found | None) -> Checkpoint:
+        """Make a snapshot a checkpoint; an unchanged state gets the commit of `latest`. Raises Hole, ConflictError."""
+        if latest is not None and latest.meta.digest == snapshot.digest and self._commit(latest.ref) == latest.commit:
+            self._create(ref, latest.commit)
+            self._prove(ref, latest.commit, None)
+            again = msgspec.structs.replace(latest.meta, labels=dict(labels), created_at=_now(), bytes=0)
+            return checkpoint_of(Found(ref, latest.commit, again), unchanged_since=latest.ref)
+        meta = describe(snapshot, labels)
+        commit = self._commit_of(meta)
+        self._create(ref, commit)
+        self._prove(ref, commit, latest)
+        return checkpoint_of(Found(ref, commit, meta))
+
+    def latest(self) -> Found | None:
+        """Return the checkpoint that was written last in this worktree, None when it is gone."""
+        try:
+            with open(self._latest_path, "rb") as stream:
+                return self.find(stream.read().decode())
+        except (FileNotFoundError, NotFoundError, CheckpointError):
+            return None
+
+    def note_latest(self, ref: str) -> None:
+        """Remember which checkpoint was written last."""
+        write_durably(self._latest_path, ref.encode())
+
+    @property
+    def _latest_path(self) -> bytes:
+        return os.path.join(self._store.room, b"latest")
+
+    def find(self, ref: str) -> Found:
+        """Return a checkpoint. Raises NotFoundError checkpoint_not_found, CheckpointError checkpoint_incomplete."""
+        commit = self._commit(ref) if _NAME.fullmatch(ref) else None
+        if commit is None:
+            raise NotFoundError(f"There is no checkpoint {ref} in this repository.", code="checkpoint_not_found")
+        return next(iter(self._read([(ref, commit)])))
+
+    def all(self, prefix: str = "") -> list[Found]:
+        """Return the checkpoints whose names begin with `prefix`, in order of name. Raises CheckpointError."""
+        out = self._store.user.line("for-each-ref", "--format=%(objectname) %(refname)", PREFIX.rstrip("/"))
+        rows = [line.split(" ", 1) for line in out.splitlines()]
+        names = [(name.removeprefix(PREFIX), commit) for commit, name in rows]
+        return list(self._read([(name, commit) for name, commit in names if name.startswith(prefix)]))
+
+    def forget(self, refs: Sequence[str]) -> None:
+        """Delete refs, all or none; those that are gone already are no error."""
+        known = {ref: self._commit(ref) for ref in dict.fromkeys(refs) if _NAME.fullmatch(ref)}
+        lines = [f"delete {PREFIX}{ref} {commit}\n" for ref, commit in known.items() if commit]
+        if lines:
+            self._store.user.run("update-ref", "--no-deref", "--stdin", stdin="".join(lines).encode())
+
+    def _read(self, names: Sequence[tuple[str, str]]) -> Iterable[Found]:
+        objects = self._store.user.objects([f"{commit}:meta.json" for _, commit in names])
+        for (ref, commit), (_, _, chunks) in zip(names, objects, strict=True):
+            yield Found(ref, commit, decode(b"".join(chunks)))
+
+    def _commit(self, ref: str) -> str | None:
+        return self._store.user.maybe_line("rev-parse", "-q", "--verify", PREFIX + ref)
+
+    def _commit_of(self, meta: Meta) -> str:
+        side = self._store.side
+        blob = side.line("hash-object", "-w", "--stdin", stdin=encode(meta))
+        state = meta.state
+        rows = [f"040000 tree {state.worktree}\tworktree", f"040000 tree {state.index.tree}\tindex"]
+        rows += [f"040000 tree {tree}\tc{stage}" for stage, tree in state.index.stages.items()]
+        rows += [f"100644 blob {state.index.raw}\tindex.raw"] if state.index.raw else []
+        rows += [f"100644 blob {blob}\tmeta.json"]
+        tree = side.line("mktree", "-z", "--missing", stdin="".join(f"{row}\0" for row in rows).encode())
+        parent = ["-p", state.head] if state.head else []
+        return side.line("commit-tree", tree, *parent, stdin=b"turnback checkpoint\n")
+
+    def _create(self, ref: str, commit: str) -> None:
+        line = f"create {PREFIX}{ref} {commit}\n".encode()
+        try:
+            self._store.user.run("update-ref", "--no-deref", "--stdin", stdin=line)
+        except GitFailed as failure:
+            if self._commit(ref) is not None:
+                raise ConflictError(f"There is a checkpoint {ref} already.", code="ref_exists") from failure
+            raise CheckpointError(f"The checkpoint's ref could not be written: {failure}") from failure
+
+    def _prove(self, ref: str, commit: str, latest: Found | None) -> None:
+        """Find every object of a checkpoint that an earlier one or HEAD does not have. Raises Hole, the ref deleted."""
+        head = self._store.user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}")
+        known = [f"^{oid}" for oid in (head, latest and self._commit(latest.ref)) if oid]
+        try:
+            self._store.user.run("rev-list", "--objects", "--quiet", "--missing=allow-promisor", commit, *known, "--")
+        except GitFailed as failure:
+            self._store.user.run("update-ref", "--no-deref", "-d", PREFIX + ref, commit)
+            raise Hole(f"The checkpoint lacks an object: {failure}") from failure
+
+
+def describe(snapshot: Snapshot, labels: Mapping[str, str]) -> Meta:
+    """Return the `meta.json` of a snapshot."""
+    return Meta(
+        v=FORMAT,
+        complete=True,
+        state=snapshot.state,
+        digest=snapshot.digest,
+        labels=dict(labels),
+        created_at=_now(),
+        bytes=snapshot.tree.bytes,
+    )
+
+
+def checkpoint_of(found: Found, unchanged_since: str | None = None) -> Checkpoint:
+    """Return what is told of a checkpoint."""
+    state = found.state
+    return Checkpoint(
+        ref=found.ref,
+        commit=found.commit,
+        tree_digest=found.meta.digest,
+        files=state.files,
+        bytes=found.meta.bytes,
+        uncaptured=tuple(Uncaptured(path=show(raw(missed.path)), why=missed.why) for missed in state.uncaptured),
+        head=state.head,
+        branch=state.branch,
+        labels=found.meta.labels,
+        created_at=found.meta.created_at,
+        unchanged_since=unchanged_since,
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,118 @@
+"""The side git directory: our own view of the user's worktree, in which git converts nothing and runs nothing.
+
+It lies in the repository's git directory, one for each worktree, with its own configuration, attributes and index;
+objects go to the user's store. Invariant: bytes go in and come out raw, whatever attributes, filters and settings the
+user has; ignore rules are the user's. Not promised: anything about a worktree of another git directory.
+"""
+
+# ruff: noqa: PTH  (names are bytes, which pathlib does not take)
+
+import os
+import secrets
+from pathlib import Path
+
+from hub.checkpoint.files import write_durably
+from hub.checkpoint.repository import Repository, discover
+
+FOLDER = b"turnback"
+ATTRIBUTES = b"* -text !eol -ident -filter !working-tree-encoding\n"
+CONFIG = """[core]
+\trepositoryformatversion = {version}
+\tbare = false
+\tfileMode = true
+\tsymlinks = true
+\tautocrlf = false
+\tsafecrlf = false
+\tuntrackedCache = false
+\tpreloadIndex = true
+[extensions]
+\tobjectFormat = {algorithm}
+"""
+COPIED = "^core\\.(ignorecase|precomposeunicode|excludesfile)$"
+"""Taken over from the user's settings: what the file system does to names, and the user's own excludes file."""
+
+
+class Store:
+    """A worktree, the user's repository around it, and our room in its git directory. Paths are absolute bytes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.top, self.git_dir, self.common_dir, self.algorithm = discover(directory)
+        self.room = os.path.join(self.git_dir, FOLDER)
+        self.side_dir = os.path.join(self.room, b"side.git")
+        self.index = os.path.join(self.room, b"index")
+        self.user_index = os.path.join(self.git_dir, b"index")
+        self.transactions = os.path.join(self.room, b"txn")
+        self.rescue = os.path.join(self.room, b"rescue")
+        self.user = Repository(self.top, self._environment(self.git_dir, self.common_dir, self.user_index))
+        side = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "1"}
+        self.side = Repository(self.top, self._environment(self.side_dir, self.side_dir, self.index) | side)
+
+    @property
+    def null_oid(self) -> str:
+        """The id that stands for no object."""
+        return "0" * (64 if self.algorithm == "sha256" else 40)
+
+    def views(self) -> tuple[Repository, Repository]:
+        """Return the user's view and ours."""
+        return self.user, self.side
+
+    def prepare(self) -> None:
+        """Make the room and bring the side directory up to date. The worktree's lock is held."""
+        for folder in (self.room, self.side_dir, self.transactions, self.rescue):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        for folder in (b"objects", b"refs", b"info"):
+            os.makedirs(os.path.join(self.side_dir, folder), exist_ok=True)
+        version = 0 if self.algorithm == "sha1" else 1
+        config = CONFIG.format(version=version, algorithm=self.algorithm) if version else _plain_config()
+        self._keep(b"HEAD", b"ref: refs/heads/none\n")
+        self._keep(b"config", (config + self._copied()).encode())
+        self._keep(b"info/attributes", ATTRIBUTES)
+        self._keep(b"info/exclude", _read(os.path.join(self.common_dir, b"info", b"exclude")))
+        for stale in (self.index + b".lock",):  # left by a killed child: nobody else works under our lock
+            if os.path.lexists(stale):
+                os.unlink(stale)
+
+    def identity(self) -> str:
+        """Return the id of this worktree's room, made at the first call."""
+        path = os.path.join(self.room, b"id")
+        if not os.path.exists(path):
+            write_durably(path, secrets.token_hex(16).encode())
+        return _read(path).decode()
+
+    def _copied(self) -> str:
+        """Return the user's own excludes file and what the file system does to names, as configuration text."""
+        out = self.user.run("config", "-z", "--type=path", "--get-regexp", COPIED, allow=(0, 1))
+        rows = [os.fsdecode(row).split("\n", 1) for row in out.split(b"\0") if b"\n" in row]
+        return "[core]\n" + "".join(f"\t{key.split('.')[1]} = {_quoted(value)}\n" for key, value in rows)
+
+    def _keep(self, name: bytes, content: bytes) -> None:
+        path = os.path.join(self.side_dir, name)
+        if _read(path) != content:
+            write_durably(path, content)
+
+    def _environment(self, git_dir: bytes, common_dir: bytes, index: bytes) -> dict[str, str]:
+        values = {
+            "GIT_DIR": git_dir,
+            "GIT_COMMON_DIR": common_dir,
+            "GIT_WORK_TREE": self.top,
+            "GIT_INDEX_FILE": index,
+            "GIT_OBJECT_DIRECTORY": os.path.join(self.common_dir, b"objects"),
+        }
+        return {name: os.fsdecode(value) for name, value in values.items()}
+
+
+def _plain_config() -> str:
+    return CONFIG.format(version=0, algorithm="sha1").split("[extensions]")[0]
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def _read(path: bytes) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,137 @@
+"""The user's index, read from a copy: trees of its stages, and its raw bytes where trees do not say all.
+
+Invariant: the index itself and its lock are not touched here. Not promised: stat data; git finds it anew by itself.
+"""
+
+# ruff: noqa: PTH  (names are bytes, which pathlib does not take)
+
+import hashlib
+import os
+import re
+import shutil
+
+import msgspec
+
+from hub.checkpoint.meta import IndexState
+from hub.checkpoint.repository import Repository
+from hub.checkpoint.side import Store
+
+STAGES = ("1", "2", "3")
+INTENT_TO_ADD = 0x20000000
+_DEBUG = re.compile(rb"([^\0]*)\0  ctime: .*?flags: ([0-9a-f]+)\n", re.DOTALL)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One entry: git's tag letter (`H` when nothing is special), mode, object id, stage, path."""
+
+    tag: bytes
+    mode: bytes
+    oid: bytes
+    stage: bytes
+    name: bytes
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """The user's index as it was read: its state, its tracked paths (submodules apart), and its file's SHA-256."""
+
+    state: IndexState
+    names: frozenset[bytes]
+    submodules: frozenset[bytes]
+    checksum: str
+
+
+class IndexReader:
+    """Reads the index of one worktree; an unchanged file is read once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._last: Staged | None = None
+
+    def read(self) -> Staged:
+        """Return the user's index. The worktree's lock is held."""
+        checksum = checksum_of(self._store.user_index)
+        if self._last is None or self._last.checksum != checksum:
+            self._last = self._read()
+        return self._last
+
+    def _read(self) -> Staged:
+        copy = os.path.join(self._store.room, b"user-index")
+        if os.path.lexists(copy):
+            os.unlink(copy)
+        view = self._store.user.with_index(copy)
+        present = os.path.exists(self._store.user_index)
+        if present:
+            shutil.copy2(self._store.user_index, copy)
+        checksum = checksum_of(copy)
+        rows = _rows(view)
+        state = self._state(view, copy, rows, present=present)
+        plain = frozenset(row.name for row in rows if row.mode != b"160000")
+        return Staged(state, plain, frozenset(row.name for row in rows if row.mode == b"160000"), checksum)
+
+    def _state(self, view: Repository, copy: bytes, rows: list[Row], *, present: bool) -> IndexState:
+        intents = _intents(view, copy)
+        digest = hashlib.sha256(b"\0".join(b" ".join((r.tag, r.mode, r.oid, r.stage, r.name)) for r in rows))
+        digest.update(b"\0\0" + b"\0".join(intents))
+        special = bool(intents) or any(row.tag != b"H" for row in rows)
+        staged = {stage: [row for row in rows if row.stage == stage.encode()] for stage in STAGES}
+        tree = self._tree([r for r in rows if r.stage == b"0"]) if any(staged.values()) else _write_tree(view)
+        return IndexState(
+            tree=tree,
+            stages={stage: self._tree(some) for stage, some in staged.items() if some},
+            raw=_raw(view, copy) if special else None,
+            digest=digest.hexdigest(),
+            present=present,
+        )
+
+    def _tree(self, rows: list[Row]) -> str:
+        scratch = os.path.join(self._store.room, b"scratch-index")
+        if os.path.lexists(scratch):
+            os.unlink(scratch)
+        view = self._store.user.with_index(scratch)
+        lines = b"".join(b"%b %b 0\t%b\0" % (row.mode, row.oid, row.name) for row in rows)
+        view.run("update-index", "-z", "--index-info", stdin=lines)
+        return _write_tree(view)
+
+
+def checksum_of(path: bytes) -> str:
+    """Return the SHA-256 of a file's bytes, an empty text when there is none."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+def _rows(view: Repository) -> list[Row]:
+    rows = []
+    for line in view.run("ls-files", "-z", "--stage", "-v").split(b"\0")[:-1]:
+        facts, name = line.split(b"\t", 1)
+        tag, mode, oid, stage = facts.split(b" ")
+        rows.append(Row(tag, mode, oid, stage, name))
+    return rows
+
+
+def _intents(view: Repository, copy: bytes) -> list[bytes]:
+    """Return the paths of entries that only announce a file. Version 2 of the index cannot hold any."""
+    try:
+        with open(copy, "rb") as stream:
+            version = int.from_bytes(stream.read(8)[4:], "big")
+    except FileNotFoundError:
+        return []
+    if version == 2:
+        return []
+    return [name for name, flags in _DEBUG.findall(view.run("ls-files", "-z", "--debug")) if _intends(flags)]
+
+
+def _intends(flags: bytes) -> bool:
+    return bool(int(flags, 16) & INTENT_TO_ADD)
+
+
+def _write_tree(view: Repository) -> str:
+    return view.line("write-tree", "--missing-ok")
+
+
+def _raw(view: Repository, copy: bytes) -> str:
+    """Store the index's bytes, made independent of shared index files and of a monitor's token."""
+    view.run("update-index", "--no-split-index", "--no-fsmonitor", "--force-write-index")
+    return view.line("hash-object", "-w", "--no-filters", "--", copy)

@@ -1,0 +1,162 @@
+"""What the engine hands out: checkpoints, changes, plans. Values only, each encodable as JSON by msgspec.
+
+A path stands twice where it matters: `path` is a text to show (bytes that are no UTF-8 appear as `\\xNN`), `name` holds
+the exact bytes, relative to the worktree's top level, with forward slashes.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from hub.errors import ExitCode, TurnbackError
+
+
+class CheckpointError(TurnbackError):
+    """A capture or a checkpoint that is not complete: checkpoint_failed, checkpoint_incomplete, over_budget …"""
+
+    exit_code = ExitCode.FAILED
+    default_code = "checkpoint_failed"
+
+
+def show(name: bytes) -> str:
+    """Return a path as text that can be shown and sent: UTF-8, other bytes as `\\xNN`."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the values: immutable, by keyword."""
+
+
+class Uncaptured(Value, frozen=True, kw_only=True):
+    """A path whose bytes are not in the checkpoint; a restore leaves it alone.
+
+    `why` is too_large, over_budget, unreadable, special_file, nested_repository, submodule or changing; a path that was
+    changing is in the checkpoint as it was read, which may be between two writes.
+    """
+
+    path: str
+    why: str
+
+
+class Checkpoint(Value, frozen=True, kw_only=True):
+    """A captured state. Two checkpoints with the same `tree_digest` hold the same state.
+
+    `ref` is the name below `refs/turnback/`; `bytes` counts what this capture read from changed files. When nothing
+    had changed, `commit` is the earlier one, `unchanged_since` names its ref, and a later `get` shows the labels and
+    the time of the earlier capture: those are part of the commit.
+    """
+
+    ref: str
+    commit: str
+    tree_digest: str
+    files: int
+    bytes: int
+    uncaptured: tuple[Uncaptured, ...]
+    head: str | None
+    branch: str | None
+    labels: dict[str, str]
+    created_at: str
+    unchanged_since: str | None = None
+
+
+ChangeKind = Literal["created", "modified", "deleted", "mode", "type"]
+
+
+class Change(Value, frozen=True, kw_only=True):
+    """One path that differs. Modes are `st_mode` with type bits, None on the side where the path is missing.
+
+    Sizes are in bytes; `added` and `removed` count lines, None for what is not text.
+    """
+
+    path: str
+    kind: ChangeKind
+    old_mode: int | None
+    new_mode: int | None
+    old_size: int | None
+    new_size: int | None
+    added: int | None
+    removed: int | None
+
+
+class Step(Value, frozen=True, kw_only=True):
+    """One file or link that a restore writes, creates or deletes.
+
+    Modes are `st_mode`, object ids hexadecimal; None on the side where the path is missing.
+    """
+
+    path: str
+    name: bytes
+    old_mode: int | None
+    old_oid: str | None
+    new_mode: int | None
+    new_oid: str | None
+
+
+class Folder(Value, frozen=True, kw_only=True):
+    """One directory that a restore makes, removes or gives other permissions. Modes are permission bits."""
+
+    path: str
+    name: bytes
+    old_mode: int | None
+    new_mode: int | None
+
+
+class Kept(Value, frozen=True, kw_only=True):
+    """A path that differs from the target and is left where it is, or is moved aside whole, with the reason."""
+
+    path: str
+    reason: str
+
+
+class Plan(Value, frozen=True, kw_only=True):
+    """All that a restore will do, decided and not yet done.
+
+    `undo` is the capture of the state before; in a preview its `ref` is empty. `displaced` are directories and
+    special files that stand where the target has something else: they are moved aside whole and kept.
+    `index_changes` are the paths whose staged entries differ; `head_distance` counts the commits of the present HEAD
+    that the target's HEAD does not have.
+    """
+
+    txid: str
+    target: Checkpoint
+    undo: Checkpoint
+    writes: tuple[Step, ...]
+    creations: tuple[Step, ...]
+    deletions: tuple[Step, ...]
+    displaced: tuple[Folder, ...]
+    made_dirs: tuple[Folder, ...]
+    removed_dirs: tuple[Folder, ...]
+    changed_dirs: tuple[Folder, ...]
+    kept: tuple[Kept, ...]
+    index_changes: tuple[str, ...]
+    restores_index: bool
+    head_distance: int
+    notes: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """True when the worktree and the index are already as in the target."""
+        steps = (self.writes, self.creations, self.deletions, self.displaced)
+        folders = (self.made_dirs, self.removed_dirs, self.changed_dirs)
+        return not (self.restores_index or any(steps) or any(folders))
+
+
+class Applied(Value, frozen=True, kw_only=True):
+    """A restore that is done and waits for `finish` or `abort`; `displaced` are the paths that were moved aside."""
+
+    txid: str
+    written: int
+    created: int
+    deleted: int
+    index_restored: bool
+    displaced: tuple[str, ...]
+
+
+class Recovered(Value, frozen=True, kw_only=True):
+    """What became of a restore that was found unfinished. `rescued` names bytes that were put aside, and where to."""
+
+    txid: str
+    direction: Literal["forward", "back", "discarded"]
+    target_ref: str
+    undo_ref: str
+    rescued: tuple[Kept, ...]
