@@ -5,8 +5,6 @@ that never reached its last operation is rolled back, one that passed its commit
 `finish` or `abort` the lock stays held. Not promised: more than one thread in one engine at a time.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import contextlib
 import logging
 import os

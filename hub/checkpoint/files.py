@@ -3,8 +3,6 @@
 Invariant: what is read, hashed or renamed lies inside the worktree, whatever others make of its directories meanwhile.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import contextlib
 import errno
 import hashlib

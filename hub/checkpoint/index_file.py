@@ -4,8 +4,6 @@ Invariant: the index is replaced as a whole, only while it is still the captured
 Not promised: stat data; git reads the files that changed once more at its next call.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 import shutil
 import time

@@ -5,8 +5,6 @@ that it counts; a folder without any of them never touched a file. Invariant: ea
 Which operations were carried out is not logged: it is seen by the inodes that stand at the paths.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 import shutil
 from typing import Literal

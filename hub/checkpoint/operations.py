@@ -1,7 +1,5 @@
 """Where HEAD stands, and which merge, rebase, cherry-pick, revert or bisect is in progress. Reads only."""
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import hashlib
 import os
 

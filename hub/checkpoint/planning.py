@@ -5,8 +5,6 @@ if it is captured now, not ignored, and was not there uncaptured at the target's
 What cannot be decided that way yet, because it is not captured, is asked for in `Draft.needed`.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 import stat
 from collections.abc import Iterable, Sequence

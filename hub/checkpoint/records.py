@@ -4,8 +4,6 @@ Invariant: a ref exists only for a complete checkpoint, and its objects were fou
 written, so that no clean-up of git can have taken one. No ref of anybody else is read or written.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

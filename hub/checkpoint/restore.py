@@ -5,8 +5,6 @@ renamed before its new content and the journal are durable. Not promised: extend
 that is replaced, hard links, and modification times of what is written.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence

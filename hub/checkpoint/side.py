@@ -5,8 +5,6 @@ objects go to the user's store. Invariant: bytes go in and come out raw, whateve
 user has; ignore rules are the user's. Not promised: anything about a worktree of another git directory.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 import secrets
 from pathlib import Path

@@ -4,8 +4,6 @@ Invariant: nothing of the user's is written: not the worktree, index, HEAD, stas
 is not yet a checkpoint: no ref protects it.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping

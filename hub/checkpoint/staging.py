@@ -3,8 +3,6 @@
 Invariant: the index itself and its lock are not touched here. Not promised: stat data; git finds it anew by itself.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import hashlib
 import os
 import re

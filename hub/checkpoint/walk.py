@@ -3,8 +3,6 @@
 Invariant: no symlink is followed, no file is opened, nothing below an ignored path or a nested repository is visited.
 """
 
-# ruff: noqa: PTH  # names are bytes, which pathlib does not take
-
 import os
 import stat
 from collections.abc import Container
