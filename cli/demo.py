@@ -6,6 +6,7 @@ scripted model the demo answers the approval itself, and says so; with a real mo
 """
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -15,7 +16,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -35,6 +35,7 @@ from hub.errors import ExitCode, TurnbackError
 from hub.protocol.events import Event, Gap, Live
 
 STOP_S = 2.0
+RULE_COLUMNS = 74
 STEPS = ("turned back", "undone", "turned back again")
 
 
@@ -55,6 +56,8 @@ def demo(
     """Show on a repository of its own that a run can be turned back."""
     folder = Path(tempfile.mkdtemp(prefix="turnback-demo-")).resolve()
     teller = Teller(silent=invocation(context).json)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _as_ctrl_c)
     try:
         proofs = with_link(context, lambda _: _tell(teller, folder, chosen_model(model) if model else None, context))
     finally:
@@ -64,6 +67,11 @@ def demo(
     outcome = Outcome(ok, model or "scripted", str(folder) if keep else None, proofs)
     output.show(context, outcome, verdict)
     raise typer.Exit(ExitCode.OK if ok else ExitCode.FAILED)
+
+
+def _as_ctrl_c(number: int, frame: object) -> None:
+    """Leave by the way that stops the hub and removes the folder."""
+    signal.raise_signal(signal.SIGINT)
 
 
 class Teller:
@@ -82,8 +90,8 @@ class Teller:
     def chapter(self, title: str) -> None:
         """Begin a chapter."""
         self._chapter += 1
-        self.draw(Text())
-        self.draw(Rule(Text(f"{self._chapter}  {title}", style="bold"), align="left", style="dim"))
+        line = "─" * (RULE_COLUMNS - len(title))
+        self.draw(Text.assemble("\n", (f"{self._chapter}  {title} ", "bold"), (line, "dim")))
 
     def draw(self, value: RenderableType) -> None:
         """Show a thing."""
