@@ -68,6 +68,7 @@ BROAD: Mapping[str, tuple[int, str]] = {
     "hub/store/database.py": (2, "the writer outlives a failed work; whoever asked for it is told"),
     "hub/agent/loop.py": (1, "a defect in one tool becomes a result that the model reads, and a log entry"),
     "hub/daemon/server.py": (1, "a defect in one call is logged and told to its caller; the connection goes on"),
+    "hub/daemon/dispatcher.py": (1, "a prompt that cannot be started must not keep the others from it"),
     "hub/daemon/driver.py": (1, "the edge of a run's task: the run fails, the hub goes on"),
 }
 """How many broad handlers a file may have, with the reason. A handler that ends in a bare `raise` is none."""

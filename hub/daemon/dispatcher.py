@@ -129,6 +129,10 @@ class Dispatcher:
         except IllegalMove:
             self._services.admission.leave(prompt.id)
             return
+        except Exception:
+            log.exception("a prompt could not be started", extra={"prompt": prompt.id})
+            self._services.admission.leave(prompt.id)
+            return
         self._services.admission.rename(prompt.id, hold.run_id)
         self._drive(hold)
 

@@ -15,7 +15,7 @@ from hub.protocol.events import ApprovalDecided, ApprovalOpened, GrantChanged
 from hub.protocol.views import ApprovalView, GrantView
 from hub.store.calls import small
 from hub.store.database import Transaction
-from hub.store.moves import move, one
+from hub.store.rows import insert, move, one
 from hub.store.schema import approvals, grants, runs, tool_calls
 
 GRANT_DAYS = 90
@@ -39,19 +39,19 @@ def open_for(tx: Transaction, new: NewApproval) -> str:
     """Store an open question about a proposed call and return its id."""
     call = one(tx.conn, tool_calls, "tool call", new.call_id)
     approval_id = new_id("approval")
-    tx.conn.execute(
-        sa.insert(approvals).values(
-            id=approval_id,
-            session_id=call.session_id,
-            run_id=call.run_id,
-            state=APPROVAL.initial,
-            tool=call.name,
-            summary=call.summary,
-            arguments=call.arguments,
-            arguments_hash=call.arguments_hash,
-            created_at=tx.now,
-            **msgspec.structs.asdict(new),
-        )
+    insert(
+        tx,
+        approvals,
+        id=approval_id,
+        session_id=call.session_id,
+        run_id=call.run_id,
+        state=APPROVAL.initial,
+        tool=call.name,
+        summary=call.summary,
+        arguments=call.arguments,
+        arguments_hash=call.arguments_hash,
+        created_at=tx.now,
+        **msgspec.structs.asdict(new),
     )
     if call.state != "waiting":
         move(tx, tool_calls, TOOL_CALL, call.id, "waiting")
@@ -122,19 +122,19 @@ def _remember(tx: Transaction, found: Any, decision: Decision, actor: str) -> No
     worktree = tx.conn.execute(sa.select(runs.c.worktree).where(runs.c.id == found.run_id)).scalar_one()
     for target in found.targets:
         grant_id = new_id("grant")
-        tx.conn.execute(
-            sa.insert(grants).values(
-                id=grant_id,
-                actor=actor,
-                tool=found.tool,
-                target=target,
-                scope="session" if session_only else "always",
-                session_id=found.session_id if session_only else None,
-                worktree=worktree,
-                approval_id=found.id,
-                created_at=tx.now,
-                expires_at=None if session_only else tx.now + timedelta(days=GRANT_DAYS),
-            )
+        insert(
+            tx,
+            grants,
+            id=grant_id,
+            actor=actor,
+            tool=found.tool,
+            target=target,
+            scope="session" if session_only else "always",
+            session_id=found.session_id if session_only else None,
+            worktree=worktree,
+            approval_id=found.id,
+            created_at=tx.now,
+            expires_at=None if session_only else tx.now + timedelta(days=GRANT_DAYS),
         )
         scope = "session" if session_only else "always"
         data = GrantChanged(grant_id=grant_id, tool=found.tool, target=target, scope=scope)

@@ -12,7 +12,7 @@ from hub.errors import RefusedError
 from hub.protocol.events import TEXT_LIMIT, CallEnded, CallProposed, CallStarted
 from hub.store import messages
 from hub.store.database import Transaction
-from hub.store.moves import move, one
+from hub.store.rows import insert, move, one
 from hub.store.runs import Hold, fence
 from hub.store.schema import approvals, tool_calls
 
@@ -48,26 +48,26 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def propose(tx: Transaction, hold: Hold, batch_id: str, proposal: Proposal) -> None:
     """Store a call and its ruling."""
-    tx.conn.execute(
-        sa.insert(tool_calls).values(
-            id=proposal.call_id,
-            session_id=hold.session_id,
-            run_id=hold.run_id,
-            message_id=proposal.message_id,
-            ordinal=proposal.ordinal,
-            batch_id=batch_id,
-            state=TOOL_CALL.initial,
-            name=proposal.name,
-            effect=proposal.effect,
-            summary=proposal.summary,
-            arguments=proposal.arguments,
-            arguments_hash=proposal.arguments_hash,
-            verdict=proposal.verdict,
-            source=proposal.source,
-            reason=proposal.reason,
-            paths=[],
-            created_at=tx.now,
-        )
+    insert(
+        tx,
+        tool_calls,
+        id=proposal.call_id,
+        session_id=hold.session_id,
+        run_id=hold.run_id,
+        message_id=proposal.message_id,
+        ordinal=proposal.ordinal,
+        batch_id=batch_id,
+        state=TOOL_CALL.initial,
+        name=proposal.name,
+        effect=proposal.effect,
+        summary=proposal.summary,
+        arguments=proposal.arguments,
+        arguments_hash=proposal.arguments_hash,
+        verdict=proposal.verdict,
+        source=proposal.source,
+        reason=proposal.reason,
+        paths=[],
+        created_at=tx.now,
     )
     data = CallProposed(
         call_id=proposal.call_id,

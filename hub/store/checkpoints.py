@@ -12,7 +12,7 @@ from hub.ids import new_id
 from hub.protocol.events import CheckpointCreated, CheckpointFailed, RestoreCommitted
 from hub.protocol.views import CheckpointView, UncapturedView
 from hub.store.database import Transaction
-from hub.store.moves import one
+from hub.store.rows import insert, one
 from hub.store.schema import checkpoints, restores, runs
 
 
@@ -46,7 +46,7 @@ class Bond(msgspec.Struct, frozen=True, kw_only=True):
 
 def add(tx: Transaction, new: Captured) -> None:
     """Store a checkpoint."""
-    tx.conn.execute(sa.insert(checkpoints).values(created_at=tx.now, **msgspec.structs.asdict(new)))
+    insert(tx, checkpoints, created_at=tx.now, **msgspec.structs.asdict(new))
     data = CheckpointCreated(
         checkpoint_id=new.id, kind=new.kind, run_count=new.run_count, files=new.files, uncaptured=len(new.uncaptured)
     )
@@ -124,7 +124,7 @@ def begin_restore(tx: Transaction, intent: Intent) -> str:
     """Store what is about to happen, before the first file is touched; return the restore's id."""
     restore_id = new_id("restore")
     values = msgspec.structs.asdict(intent)
-    tx.conn.execute(sa.insert(restores).values(id=restore_id, state="applying", created_at=tx.now, **values))
+    insert(tx, restores, id=restore_id, state="applying", created_at=tx.now, **values)
     return restore_id
 
 

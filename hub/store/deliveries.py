@@ -10,7 +10,7 @@ from hub.ids import new_id
 from hub.protocol.events import TEXT_LIMIT, DeliveryChanged
 from hub.protocol.views import DeliveryView
 from hub.store.database import Transaction
-from hub.store.moves import move, one
+from hub.store.rows import move, one
 from hub.store.schema import deliveries
 
 

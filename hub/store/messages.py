@@ -16,8 +16,42 @@ from hub.protocol.events import TEXT_LIMIT, MessageAdded
 from hub.protocol.views import Transcript
 from hub.store.database import Transaction
 from hub.store.eventlog import last_seq_of
-from hub.store.moves import one
+from hub.store.rows import one
 from hub.store.schema import messages, runs, sessions
+
+_APPEND = sa.insert(messages).from_select(
+    ["id", "session_id", "run_id", "position", "parent_id", "role", "parts", "created_at"],
+    sa.select(
+        sa.bindparam("message_id"),
+        sessions.c.id,
+        sa.bindparam("run"),
+        sessions.c.message_count + 1,
+        sessions.c.head_message_id,
+        sa.bindparam("author"),
+        sa.bindparam("content", type_=messages.c.parts.type),
+        sa.bindparam("at", type_=messages.c.created_at.type),
+    ).where(sessions.c.id == sa.bindparam("session")),
+)
+_NEW_HEAD = (
+    sa.update(sessions)
+    .where(sessions.c.id == sa.bindparam("session_id"))
+    .values(
+        message_count=sessions.c.message_count + 1,
+        head_message_id=sa.bindparam("message_id"),
+        updated_at=sa.bindparam("at"),
+    )
+    .returning(sessions.c.message_count)
+)
+_TRANSCRIPT = (
+    sa.select(messages)
+    .where(
+        messages.c.session_id == sa.bindparam("session_id"),
+        messages.c.active,
+        messages.c.position > sa.bindparam("after"),
+    )
+    .order_by(messages.c.position)
+)
+_STANDING = sa.select(messages.c.position, messages.c.active).where(messages.c.id == sa.bindparam("id"))
 
 
 def append(
@@ -25,27 +59,11 @@ def append(
 ) -> Message:
     """Add a message at the session's head and return it."""
     message_id = id or new_id("message")
-    bump = sa.update(sessions).where(sessions.c.id == session_id)
-    place = tx.conn.execute(
-        bump.values(message_count=sessions.c.message_count + 1, updated_at=tx.now).returning(
-            sessions.c.message_count, sessions.c.head_message_id
-        )
-    ).one()
-    tx.conn.execute(
-        sa.insert(messages).values(
-            id=message_id,
-            session_id=session_id,
-            run_id=run_id,
-            position=place.message_count,
-            parent_id=place.head_message_id,
-            role=role,
-            parts=list(parts),
-            created_at=tx.now,
-        )
-    )
-    tx.conn.execute(bump.values(head_message_id=message_id))
+    values = {"session": session_id, "message_id": message_id, "run": run_id, "author": role, "at": tx.now}
+    tx.conn.execute(_APPEND, {**values, "content": list(parts)})
+    place = tx.conn.execute(_NEW_HEAD, {"session_id": session_id, "message_id": message_id, "at": tx.now}).scalar_one()
     message = Message(role, tuple(parts), message_id, run_id or "")  # type: ignore[arg-type]
-    _announce(tx, message, session_id, run_id, place.message_count)
+    _announce(tx, message, session_id, run_id, place)
     return message
 
 
@@ -62,10 +80,14 @@ def _announce(tx: Transaction, message: Message, session_id: str, run_id: str | 
         tx.emit("message.added", data, session_id=session_id, run_id=run_id)
 
 
-def transcript(conn: sa.Connection, session_id: str) -> list[Message]:
-    """Return the active messages, oldest first."""
-    query = sa.select(messages).where(messages.c.session_id == session_id, messages.c.active)
-    return [_message(row) for row in conn.execute(query.order_by(messages.c.position))]
+def transcript(conn: sa.Connection, session_id: str, known: Sequence[Message] = ()) -> list[Message]:
+    """Return the active messages, oldest first. `known` is an earlier answer: if it still stands it is not read again."""
+    if known:
+        last = conn.execute(_STANDING, {"id": known[-1].id}).one_or_none()
+        if last is not None and last.active:
+            rows = conn.execute(_TRANSCRIPT, {"session_id": session_id, "after": last.position})
+            return [*known, *(_message(row) for row in rows)]
+    return [_message(row) for row in conn.execute(_TRANSCRIPT, {"session_id": session_id, "after": 0})]
 
 
 def page(

@@ -16,11 +16,18 @@ from hub.protocol.params import RunOptions
 from hub.protocol.views import PromptAccepted, PromptView
 from hub.store import sessions
 from hub.store.database import Transaction
-from hub.store.moves import move, one
+from hub.store.rows import insert, move, one
 from hub.store.schema import prompts, runs
 
 LOOK_BACK = 100
 """Prompts among which the session's model is looked for."""
+
+
+_OF_SESSION = prompts.c.session_id == sa.bindparam("session_id")
+_PENDING = sa.select(prompts).where(_OF_SESSION, prompts.c.state == "pending").order_by(prompts.c.position)
+_NEWEST_OPTIONS = sa.select(prompts.c.options).where(_OF_SESSION).order_by(prompts.c.id.desc()).limit(LOOK_BACK)
+_BUSY = sa.exists().where(runs.c.session_id == prompts.c.session_id, runs.c.state.in_(sessions.ACTIVE))
+_IN_LINE = sa.select(prompts).where(prompts.c.state == "pending", sa.not_(_BUSY)).order_by(prompts.c.position)
 
 
 class NewPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,27 +68,26 @@ def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> PromptAccept
 
 def _insert(tx: Transaction, new: NewPrompt, mode: PromptMode, position: float) -> str:
     prompt_id = new_id("prompt")
-    tx.conn.execute(
-        sa.insert(prompts).values(
-            id=prompt_id,
-            session_id=new.session_id,
-            state=PROMPT.initial,
-            mode=mode,
-            position=position,
-            text=new.text,
-            author=new.author,
-            author_may_approve=new.may_approve,
-            address=new.address,
-            options=new.options,
-            created_at=tx.now,
-        )
+    insert(
+        tx,
+        prompts,
+        id=prompt_id,
+        session_id=new.session_id,
+        state=PROMPT.initial,
+        mode=mode,
+        position=position,
+        text=new.text,
+        author=new.author,
+        author_may_approve=new.may_approve,
+        address=new.address,
+        options=new.options,
+        created_at=tx.now,
     )
     return prompt_id
 
 
 def _pending(conn: sa.Connection, session_id: str) -> list[Any]:
-    query = sa.select(prompts).where(prompts.c.session_id == session_id, prompts.c.state == "pending")
-    return list(conn.execute(query.order_by(prompts.c.position)).all())
+    return list(conn.execute(_PENDING, {"session_id": session_id}).all())
 
 
 def steers(conn: sa.Connection, session_id: str) -> list[Any]:
@@ -183,16 +189,14 @@ def turn_into_follow_ups(tx: Transaction, session_id: str) -> None:
 
 def last_model(conn: sa.Connection, session_id: str) -> str | None:
     """Return the model that the session's newest prompts name: what it goes on with unless told otherwise."""
-    newest = sa.select(prompts.c.options).where(prompts.c.session_id == session_id).order_by(prompts.c.id.desc())
-    named = (options.get("model") for options in conn.execute(newest.limit(LOOK_BACK)).scalars())
+    newest = conn.execute(_NEWEST_OPTIONS, {"session_id": session_id}).scalars()
+    named = (options.get("model") for options in newest)
     return next((model for model in named if model), None)
 
 
 def next_in_line(conn: sa.Connection) -> list[Any]:
     """Return, oldest first, the next prompt of each session that has no run in progress."""
-    busy = sa.exists().where(runs.c.session_id == prompts.c.session_id, runs.c.state.in_(sessions.ACTIVE))
-    query = sa.select(prompts).where(prompts.c.state == "pending", sa.not_(busy))
     firsts: dict[str, Any] = {}
-    for row in conn.execute(query.order_by(prompts.c.position)):
+    for row in conn.execute(_IN_LINE):
         firsts.setdefault(row.session_id, row)
     return sorted(firsts.values(), key=lambda row: row.created_at)

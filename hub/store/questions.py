@@ -12,7 +12,7 @@ from hub.ids import new_id
 from hub.protocol.events import QuestionClosed, QuestionOpened
 from hub.protocol.views import QuestionView
 from hub.store.database import Transaction
-from hub.store.moves import move, one
+from hub.store.rows import insert, move, one
 from hub.store.schema import questions, tool_calls
 
 
@@ -20,18 +20,18 @@ def open_for(tx: Transaction, call_id: str, question: str, options: list[str], e
     """Store an open question for a proposed call and return its id."""
     call = one(tx.conn, tool_calls, "tool call", call_id)
     question_id = new_id("question")
-    tx.conn.execute(
-        sa.insert(questions).values(
-            id=question_id,
-            session_id=call.session_id,
-            run_id=call.run_id,
-            call_id=call_id,
-            state=QUESTION.initial,
-            question=question,
-            options=options,
-            created_at=tx.now,
-            expires_at=expires_at,
-        )
+    insert(
+        tx,
+        questions,
+        id=question_id,
+        session_id=call.session_id,
+        run_id=call.run_id,
+        call_id=call_id,
+        state=QUESTION.initial,
+        question=question,
+        options=options,
+        created_at=tx.now,
+        expires_at=expires_at,
     )
     move(tx, tool_calls, TOOL_CALL, call_id, "waiting")
     data = QuestionOpened(

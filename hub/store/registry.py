@@ -13,10 +13,16 @@ from hub.ids import new_id
 from hub.protocol.events import WorkspaceChanged
 from hub.protocol.views import WorkspaceView
 from hub.store.database import Transaction
+from hub.store.rows import insert
 from hub.store.schema import children, idempotency, meta, tokens, workspaces
 
 KEY_DAYS = 7
 """Days for which a repeated idempotency key gives the stored answer."""
+
+
+_ANSWERED = sa.select(idempotency).where(
+    idempotency.c.actor == sa.bindparam("actor"), idempotency.c.key == sa.bindparam("key")
+)
 
 
 def identity(tx: Transaction, key: str, kind: str) -> str:
@@ -25,7 +31,7 @@ def identity(tx: Transaction, key: str, kind: str) -> str:
     if found is not None:
         return str(found)
     made = new_id(kind)
-    tx.conn.execute(sa.insert(meta).values(key=key, value=made))
+    insert(tx, meta, key=key, value=made)
     return made
 
 
@@ -65,7 +71,7 @@ def add_workspace(tx: Transaction, name: str, path: str) -> WorkspaceView:
     if found is not None and found.path != path:
         raise ConflictError(f"Workspace {name!r} is {found.path} already; remove it first.", code="name_taken")
     if found is None:
-        tx.conn.execute(sa.insert(workspaces).values(id=new_id("workspace"), name=name, path=path, created_at=tx.now))
+        insert(tx, workspaces, id=new_id("workspace"), name=name, path=path, created_at=tx.now)
         tx.emit("workspace.added", WorkspaceChanged(name=name, path=path))
     return workspace(tx.conn, name)
 
@@ -132,8 +138,7 @@ def children_alive(conn: sa.Connection) -> list[Child]:
 
 def answered(conn: sa.Connection, actor: str, key: str, method: str, digest: str) -> bytes | None:
     """Return the stored answer to a key. Raises ConflictError with code key_reused when it meant another call."""
-    query = sa.select(idempotency).where(idempotency.c.actor == actor, idempotency.c.key == key)
-    row = conn.execute(query).one_or_none()
+    row = conn.execute(_ANSWERED, {"actor": actor, "key": key}).one_or_none()
     if row is None:
         return None
     if row.method != method or row.digest != digest:
@@ -143,10 +148,8 @@ def answered(conn: sa.Connection, actor: str, key: str, method: str, digest: str
 
 def remember_answer(tx: Transaction, actor: str, key: str, method: str, digest: str, answer: bytes) -> None:
     """Store the answer to a key, in the transaction of its effect."""
-    tx.conn.execute(
-        sa.insert(idempotency).values(
-            actor=actor, key=key, method=method, digest=digest, answer=answer.decode(), created_at=tx.now
-        )
+    insert(
+        tx, idempotency, actor=actor, key=key, method=method, digest=digest, answer=answer.decode(), created_at=tx.now
     )
 
 

@@ -19,10 +19,26 @@ from hub.protocol.events import RunCancelling, RunContinued, RunEnded, RunStarte
 from hub.protocol.views import RunView, Usage
 from hub.store import deliveries, messages, prompts, sessions
 from hub.store.database import Transaction
-from hub.store.moves import move, one
+from hub.store.rows import insert, move, one
 from hub.store.schema import prompts as prompt_table
 from hub.store.schema import runs
 from hub.store.schema import sessions as session_table
+
+_NEXT_COUNT = (
+    sa.update(session_table)
+    .where(session_table.c.id == sa.bindparam("row_id"))
+    .values(run_count=session_table.c.run_count + 1)
+    .returning(session_table.c.run_count)
+)
+_COUNT_ANSWER = (
+    sa.update(runs)
+    .where(runs.c.id == sa.bindparam("run_id"))
+    .values(
+        turns=runs.c.turns + 1,
+        tool_calls=runs.c.tool_calls + sa.bindparam("calls"),
+    )
+)
+_QUEUED = sa.select(runs).where(runs.c.state == "queued").order_by(runs.c.created_at)
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -48,21 +64,21 @@ def start(tx: Transaction, prompt: Any, spec: RunSpec, holder: str) -> Hold:
     """Make a run of a pending prompt and claim it. Raises IllegalMove when the prompt was taken or removed."""
     run_id = new_id("run")
     count = _next_count(tx, prompt.session_id)
-    tx.conn.execute(
-        sa.insert(runs).values(
-            id=run_id,
-            session_id=prompt.session_id,
-            prompt_id=prompt.id,
-            worktree=spec.worktree,
-            run_count=count,
-            state=RUN.initial,
-            spec=spec,
-            open_message_id=new_id("message"),
-            usage=RunUsage(),
-            cost=0.0,
-            files_changed=[],
-            created_at=tx.now,
-        )
+    insert(
+        tx,
+        runs,
+        id=run_id,
+        session_id=prompt.session_id,
+        prompt_id=prompt.id,
+        worktree=spec.worktree,
+        run_count=count,
+        state=RUN.initial,
+        spec=spec,
+        open_message_id=new_id("message"),
+        usage=RunUsage(),
+        cost=0.0,
+        files_changed=[],
+        created_at=tx.now,
     )
     prompts.take(tx, prompt.id, prompt.session_id, run_id, as_steer=False)
     move(tx, runs, RUN, run_id, "running", holder=holder, generation=1, started_at=tx.now)
@@ -79,9 +95,7 @@ def start(tx: Transaction, prompt: Any, spec: RunSpec, holder: str) -> Hold:
 
 
 def _next_count(tx: Transaction, session_id: str) -> int:
-    bump = sa.update(session_table).where(session_table.c.id == session_id)
-    counted = bump.values(run_count=session_table.c.run_count + 1).returning(session_table.c.run_count)
-    return int(tx.conn.execute(counted).scalar_one())
+    return int(tx.conn.execute(_NEXT_COUNT, {"row_id": session_id}).scalar_one())
 
 
 def fence(tx: Transaction, hold: Hold) -> Any:
@@ -118,18 +132,8 @@ def count_answer(
     next_message_id: str,
 ) -> None:
     """Store the sums after an answer, and the id that the next answer will have."""
-    tx.conn.execute(
-        sa.update(runs)
-        .where(runs.c.id == hold.run_id)
-        .values(
-            turns=runs.c.turns + 1,
-            tool_calls=runs.c.tool_calls + calls,
-            usage=usage,
-            cost=cost,
-            active_s=active_s,
-            open_message_id=next_message_id,
-        )
-    )
+    values = {"usage": usage, "cost": cost, "active_s": active_s, "open_message_id": next_message_id}
+    tx.conn.execute(_COUNT_ANSWER, {"run_id": hold.run_id, "calls": calls, **values})
 
 
 def wait(tx: Transaction, hold: Hold, approvals: Sequence[str], questions: Sequence[str], active_s: float) -> None:
@@ -149,7 +153,7 @@ def go_on(tx: Transaction, hold: Hold, reason: str) -> None:
 
 def requeue(tx: Transaction, run_id: str, *, crashed: bool) -> None:
     """Free a run whose holder is gone."""
-    crashes = runs.c.crashes + 1 if crashed else runs.c.crashes
+    crashes = row(tx.conn, run_id).crashes + (1 if crashed else 0)
     move(tx, runs, RUN, run_id, "queued", holder=None, crashes=crashes, open_message_id=new_id("message"))
 
 
@@ -237,7 +241,7 @@ def unfinished(conn: sa.Connection) -> list[Any]:
 
 def queued(conn: sa.Connection) -> list[Any]:
     """Return the rows of runs that wait to be claimed, oldest first."""
-    return list(conn.execute(sa.select(runs).where(runs.c.state == "queued").order_by(runs.c.created_at)).all())
+    return list(conn.execute(_QUEUED).all())
 
 
 def active_in(conn: sa.Connection, worktree: str) -> list[Any]:

@@ -12,25 +12,28 @@ from hub.protocol.events import SessionChanged
 from hub.protocol.views import SessionView
 from hub.store import eventlog
 from hub.store.database import Transaction
-from hub.store.moves import one
+from hub.store.rows import insert, one
 from hub.store.schema import prompts, runs, sessions
 
 TITLE_LENGTH = 60
 ACTIVE = ("queued", "running", "waiting")
+_ACTIVE_RUN = sa.select(runs.c.id, runs.c.state).where(
+    runs.c.session_id == sa.bindparam("session_id"), runs.c.state.in_(ACTIVE)
+)
 
 
 def create(tx: Transaction, workspace: str, worktree: str, title: str) -> str:
     """Insert a session bound to a workspace and return its id."""
     session_id = new_id("session")
-    tx.conn.execute(
-        sa.insert(sessions).values(
-            id=session_id,
-            workspace=workspace,
-            worktree=worktree,
-            title=title,
-            created_at=tx.now,
-            updated_at=tx.now,
-        )
+    insert(
+        tx,
+        sessions,
+        id=session_id,
+        workspace=workspace,
+        worktree=worktree,
+        title=title,
+        created_at=tx.now,
+        updated_at=tx.now,
     )
     tx.emit("session.created", SessionChanged(title=title, workspace=workspace), session_id=session_id)
     return session_id
@@ -57,8 +60,7 @@ def usable(conn: sa.Connection, session_id: str) -> Any:
 
 def active_run(conn: sa.Connection, session_id: str) -> Any:
     """Return id, state and mode of the session's run that is not over, None when there is none."""
-    query = sa.select(runs.c.id, runs.c.state).where(runs.c.session_id == session_id, runs.c.state.in_(ACTIVE))
-    return conn.execute(query).one_or_none()
+    return conn.execute(_ACTIVE_RUN, {"session_id": session_id}).one_or_none()
 
 
 def view(conn: sa.Connection, session_id: str) -> SessionView:
