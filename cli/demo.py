@@ -28,7 +28,7 @@ from cli.prompting import Inputs
 from cli.run import Pursuit, chosen_model
 from cli.sessions import all_messages
 from cli.stopping import end_hub
-from cli.text import clean_path, plural
+from cli.text import clean_path, model_label, plural
 from hub import settings
 from hub.client import follow
 from hub.errors import ExitCode, TurnbackError
@@ -133,6 +133,12 @@ async def _tell(teller: Teller, folder: Path, model: str | None, context: typer.
             await end_hub(link, STOP_S)
 
 
+def _who(model: str | None) -> str:
+    if model:
+        return f"The agent is {model_label(model)}; what it does is not known beforehand."
+    return "The agent is a scripted model (no AI). All else is real: the hub, the repository, the commands, the proofs."
+
+
 class Story:
     """The chapters, in order."""
 
@@ -161,6 +167,7 @@ class Story:
 
     def _make_repository(self) -> None:
         demo_repository.make(self._repository)
+        self._teller.say(_who(self._model), "bold")
         self._teller.chapter("A small repository with work in progress")
         self._show_status()
         self._teller.say("staged, unstaged and untracked work, an executable script, an ignored build product")

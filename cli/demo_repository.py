@@ -127,7 +127,7 @@ def second_turns() -> list[dict[str, Any]]:
             "tool_calls": [
                 {
                     "name": "run_commands",
-                    "arguments": {"commands": ["rm shop/legacy.py && chmod -x tools/release.sh", tests]},
+                    "arguments": {"commands": ["rm shop/legacy.py && chmod a-x tools/release.sh", tests]},
                 }
             ],
         },

@@ -41,6 +41,7 @@ class Renderer:
         self._streamed: dict[str, int] = {}
         self._progress: dict[str, str] = {}
         self._settled = ""
+        self._named: dict[str, Text] = {}
 
     def event(self, event: Event) -> list[Text]:
         """Return what to print for an event."""
@@ -136,11 +137,24 @@ class Renderer:
         yield _line(f"  a prompt was taken back: {clean_line(data.reason)}", "yellow")
 
     def _proposed(self, event: Event, data: events.CallProposed) -> Iterator[Text]:
-        yield call_line(data.name, data.summary)
+        """Keep the line that names the call until it starts: the calls of a turn are proposed all at once."""
+        self._named[data.call_id] = call_line(data.name, data.summary)
         if data.verdict == "deny":
+            yield from self._name(data.call_id)
             yield _line(f"  denied by {clean_line(data.source)}: {clean_line(data.reason)}", "red")
 
+    def _started(self, event: Event, data: events.CallStarted) -> Iterator[Text]:
+        self._named.setdefault(data.call_id, call_line(data.name, data.summary))
+        yield from self._name(data.call_id)
+
+    def _name(self, call_id: str) -> Iterator[Text]:
+        """Yield the line that names a call, once."""
+        line = self._named.pop(call_id, None)
+        if line is not None:
+            yield line
+
     def _call_ended(self, event: Event, data: events.CallEnded) -> Iterator[Text]:
+        yield from self._name(data.call_id)
         streamed = self._progress.pop(data.call_id, None)
         text = data.text if streamed is None else _unseen(data, streamed)
         yield from call_result(data.state, data.display, text)
@@ -180,6 +194,7 @@ _EVENTS: dict[str, Callable[[Renderer, Event, Any], Iterable[Text]]] = {
     "prompt.queued": Renderer._queued,
     "prompt.removed": Renderer._removed,
     "tool_call.proposed": Renderer._proposed,
+    "tool_call.started": Renderer._started,
     "tool_call.ended": Renderer._call_ended,
     "approval.decided": Renderer._decided,
     "question.closed": Renderer._question_closed,

@@ -233,7 +233,9 @@ def restore(view: views.RestoreView) -> RenderableType:
     parts += _paths("deleted", view.deleted, "red") + _paths("in conflict", view.conflicts, "bold red")
     parts += _paths("index", view.index_changes, "cyan")
     parts += [Text(f"  kept         {clean_path(kept.path)}: {clean_line(kept.reason)}") for kept in view.kept]
-    parts += [Text(f"  conversation {plural(view.messages, 'message')} of {plural(len(view.runs), 'run')} put aside")]
+    if view.messages:
+        aside = f"{plural(view.messages, 'message')} of {plural(len(view.runs), 'run')} put aside"
+        parts.append(Text(f"  conversation {aside}"))
     if view.prompts_cancelled or view.approvals_cancelled:
         waiting = (
             f"{plural(len(view.prompts_cancelled), 'prompt')}, {plural(len(view.approvals_cancelled), 'approval')}"

@@ -42,6 +42,10 @@ def proposed(verdict: str = "ask") -> tuple[str, dict[str, Any]]:
     return "tool_call.proposed", {**data, "source": "default rule", "reason": "edits ask"}
 
 
+def begins() -> tuple[str, dict[str, Any]]:
+    return "tool_call.started", {"call_id": "call_1", "name": "editor", "summary": "edit a.py"}
+
+
 def settled(state: str = "completed", text: str = "fine", display: str | None = None) -> tuple[str, dict[str, Any]]:
     data = {"call_id": "call_1", "name": "editor", "state": state, "text": text, "display": display, "paths": []}
     return "tool_call.ended", data
@@ -77,20 +81,20 @@ def test_an_answer_that_was_broken_off_does_not_count() -> None:
 
 
 def test_a_call_is_shown_with_its_diff() -> None:
-    screen = shown(proposed(), settled(display="--- a\n+++ b\n-x\n+y\n"))
+    screen = shown(proposed(), begins(), settled(display="--- a\n+++ b\n-x\n+y\n"))
     assert screen == "● editor  edit a.py\n--- a\n+++ b\n-x\n+y\n  ✓ completed\n"
 
 
 def test_output_that_was_shown_while_it_came_is_not_repeated() -> None:
     progress = ("tool_call.progress", {"call_id": "call_1", "text": "line 1\nline"})
-    assert shown(proposed(), progress, settled(text="line 1\nline")) == (
+    assert shown(proposed(), begins(), progress, settled(text="line 1\nline")) == (
         "● editor  edit a.py\nline 1\nline\n  ✓ completed\n"
     )
 
 
 def test_of_a_failed_call_what_was_not_streamed_is_shown() -> None:
     progress = ("tool_call.progress", {"call_id": "call_1", "text": "line 1\n"})
-    screen = shown(proposed(), progress, settled("failed", "exit code 2\nline 1"))
+    screen = shown(proposed(), begins(), progress, settled("failed", "exit code 2\nline 1"))
     assert screen == "● editor  edit a.py\nline 1\n  exit code 2\n  ✗ failed\n"
 
 
@@ -102,6 +106,18 @@ def test_long_output_is_cut_and_says_so() -> None:
 
 def test_a_denied_call_says_by_what() -> None:
     assert "denied by default rule: edits ask" in shown(proposed("deny"))
+
+
+def test_each_call_is_named_where_its_outcome_is() -> None:
+    other = ("tool_call.proposed", {**proposed()[1], "call_id": "call_2", "summary": "edit b.py"})
+    skipped = ("tool_call.ended", {**settled("skipped", "")[1], "call_id": "call_2"})
+    assert shown(proposed(), other, begins(), settled(), skipped).splitlines() == [
+        "● editor  edit a.py",
+        "  fine",
+        "  ✓ completed",
+        "● editor  edit b.py",
+        "  · skipped",
+    ]
 
 
 def test_prompts_are_shown_to_who_watches_only() -> None:

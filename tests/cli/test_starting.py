@@ -21,43 +21,35 @@ def own(tmp_path: Path) -> Iterator[Path]:
     hubctl(home, "stop", "--deadline", "0")
 
 
-def test_a_command_starts_the_hub_and_stop_ends_it(own: Path) -> None:
+def test_a_hub_from_its_start_to_its_end(own: Path) -> None:
+    """What lies in the home is not imported; restart is another process of the same hub; stop is the end."""
+    (own / "hub").mkdir(parents=True)
+    own.chmod(0o700)
+    for module in ("hub/__init__.py", "asyncio.py"):
+        (own / module).write_text("raise SystemExit('imported from the home')\n")
     assert json.loads(hubctl(own, "sessions", "--json").stdout) == []
     record = decode_record(record_path(own).read_bytes())
-    found = json.loads(hubctl(own, "status", "--json").stdout)
-    assert (found["pid"], found["url"], found["ready"]) == (record.pid, record.url, True)
-    assert own.stat().st_mode & 0o777 == 0o700
+    first = json.loads(hubctl(own, "status", "--json").stdout)
+    assert (first["pid"], first["url"], first["ready"]) == (record.pid, record.url, True)
     assert hubctl(own, "doctor").returncode == 0
-    stopped = hubctl(own, "stop", "--json")
-    assert json.loads(stopped.stdout) == {"stopped": True, "pid": record.pid}
-    assert not psutil.pid_exists(record.pid) or psutil.Process(record.pid).status() == psutil.STATUS_ZOMBIE
-    assert hubctl(own, "status").returncode == 4
-    assert json.loads(hubctl(own, "stop", "--json").stdout) == {"stopped": False, "pid": None}
-
-
-def test_restart_is_another_process_of_the_same_hub(own: Path) -> None:
-    first = json.loads(hubctl(own, "start", "--json").stdout)
     second = json.loads(hubctl(own, "restart", "--json").stdout)
     assert first["pid"] != second["pid"]
     assert (first["hub_id"], first["url"]) == (second["hub_id"], second["url"])
     assert hubctl(own, "logs", "-n", "3").stdout.count("\n") == 3
+    assert json.loads(hubctl(own, "stop", "--json").stdout) == {"stopped": True, "pid": second["pid"]}
+    assert not psutil.pid_exists(second["pid"]) or psutil.Process(second["pid"]).status() == psutil.STATUS_ZOMBIE
+    assert hubctl(own, "status").returncode == 4
+    assert json.loads(hubctl(own, "stop", "--json").stdout) == {"stopped": False, "pid": None}
 
 
 def test_of_many_starters_one_hub_comes_out(own: Path) -> None:
     starters = [
         subprocess.Popen(command(own, "start", "--json"), stdout=subprocess.PIPE, text=True, env=environment())
-        for _ in range(4)
+        for _ in range(3)
     ]
     found = [json.loads(starter.communicate(timeout=60)[0]) for starter in starters]
     assert len({status["pid"] for status in found}) == 1
     assert {starter.returncode for starter in starters} == {0}
-
-
-def test_what_lies_in_the_home_is_not_imported(own: Path) -> None:
-    (own / "hub").mkdir(parents=True)
-    (own / "hub" / "__init__.py").write_text("raise SystemExit('imported from the home')\n")
-    (own / "asyncio.py").write_text("raise SystemExit('imported from the home')\n")
-    assert hubctl(own, "start").returncode == 0
 
 
 def test_a_wrong_setting_is_told_before_anything_starts(own: Path) -> None:
