@@ -89,7 +89,7 @@ class Planner:
 
     def _delete(self, d: Difference) -> None:
         if d.name not in self._folders:
-            if d.name in self._now.tree.although_ignored:
+            if d.name in self._now.tree.forced_in:
                 return self._keep(d.name, IGNORED)
             if self._was_there(d.name):
                 return self._keep(d.name, UNCAPTURED_THEN)

@@ -30,13 +30,13 @@ Progress = Callable[[str, int, int], None]
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """The captured worktree. `missed` maps paths to the reason; `although_ignored`: in it though git ignores them."""
+    """The captured worktree. `missed` maps paths to the reason; `forced_in` are captured though git ignores them."""
 
     oid: str
     names: tuple[bytes, ...]
     ignored: tuple[bytes, ...]
     missed: dict[bytes, str]
-    although_ignored: frozenset[bytes]
+    forced_in: frozenset[bytes]
     walked: Walked
     bytes: int
 
@@ -79,9 +79,8 @@ class TreeTaker:
         oid = self._store.side.line("write-tree", "--missing-ok")
         walked = walk(self._store.top, {name.rstrip(b"/") for name in (*status.ignored, *status.nested)})
         self._note_missed(status, walked)
-        return Tree(
-            oid, tuple(self._listed()), status.ignored, self._missed, self._although_ignored(), walked, self._bytes
-        )
+        forced_in = self._although_ignored() - self._staged.names
+        return Tree(oid, tuple(self._listed()), status.ignored, self._missed, forced_in, walked, self._bytes)
 
     def _status(self) -> Status:
         self._progress("status", 0, 0)
@@ -100,8 +99,17 @@ class TreeTaker:
             tuple(name for code, name in rows if code not in (b"??", b"!!", b"A ")),
             tuple(name for name in untracked if not name.endswith(b"/")),
             tuple(name for name in untracked if name.endswith(b"/")),
-            tuple(sorted(name for code, name in rows if code == b"!!")),
+            tuple(sorted(name for code, name in rows if code == b"!!" and not self._is_empty(name))),
         )
+
+    def _is_empty(self, name: bytes) -> bool:
+        """Return whether an ignored path is a directory without anything that could be lost."""
+        if not name.endswith(b"/"):
+            return False
+        try:
+            return not os.listdir(os.path.join(self._store.top, name))
+        except (FileNotFoundError, PermissionError):
+            return False
 
     def _listed(self) -> list[bytes]:
         return _names(self._store.side.run("ls-files", "-z"))

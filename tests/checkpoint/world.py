@@ -1,0 +1,178 @@
+"""Real repositories for the tests of the checkpoint engine, and the exact state of one as a value to compare."""
+
+import hashlib
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hub.checkpoint.engine import Engine
+from hub.checkpoint.values import Plan
+
+DATE = "2026-01-01T00:00:00Z"
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    **{f"GIT_{who}_{what}": "Ada" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    **{f"GIT_{who}_DATE": DATE for who in ("AUTHOR", "COMMITTER")},
+}
+INTENT_TO_ADD = 0x20000000
+OPERATION = ("MERGE_", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "BISECT_", "rebase-", "sequencer")
+
+
+class World:
+    """One repository with a worktree at `root`."""
+
+    def __init__(self, root: Path, *init: str) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        self.git("init", "-q", "-b", "main", *init)
+
+    def git(self, *words: str | bytes, stdin: bytes = b"", check: bool = True, cwd: str = ".") -> bytes:
+        done = subprocess.run(
+            ["git", *words], cwd=self.root / cwd, env=ENVIRONMENT, input=stdin, capture_output=True, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"git {words!r}: {done.stderr.decode()}")
+        return done.stdout
+
+    def commit(self, message: str = "base") -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+
+    def path(self, name: str | bytes) -> bytes:
+        return os.path.join(os.fsencode(self.root), os.fsencode(name))
+
+    def put(self, name: str | bytes, content: str | bytes = "", mode: int | None = None) -> None:
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+        if mode is not None:
+            os.chmod(path, mode)
+
+    def get(self, name: str | bytes) -> bytes:
+        with open(self.path(name), "rb") as stream:
+            return stream.read()
+
+    def link(self, name: str, target: str) -> None:
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        os.symlink(os.fsencode(target), self.path(name))
+
+    def remove(self, name: str | bytes) -> None:
+        os.unlink(self.path(name))
+
+    def exists(self, name: str | bytes) -> bool:
+        return os.path.lexists(self.path(name))
+
+    def base(self) -> None:
+        """A few committed files: one modified, one deleted, one untracked, one staged and changed again."""
+        for name in ("a.txt", "b.txt", "c.txt", "dir/d.txt", "dir/sub/e.txt"):
+            self.put(name, f"{name} at base\n")
+        self.commit()
+        self.put("a.txt", "a modified by the user\n")
+        self.remove("b.txt")
+        self.put("u.txt", "untracked\n")
+        self.put("c.txt", "c staged\n")
+        self.git("add", "c.txt")
+        self.put("c.txt", "c staged, then edited\n")
+
+    def agent(self) -> None:
+        """What an agent does: edits, deletes, creates, stages, changes a mode, renames."""
+        self.put("a.txt", "a by the agent\n")
+        self.put("b.txt", "b again\n")
+        self.put("new/n.txt", "new\n")
+        self.put("u.txt", "untracked, edited\n")
+        if self.exists("dir/d.txt"):
+            os.chmod(self.path("dir/d.txt"), 0o755)
+        if self.exists("dir/sub/e.txt"):
+            os.rename(self.path("dir/sub/e.txt"), self.path("dir/moved.txt"))
+        self.git("add", "new/n.txt", "a.txt", check=False)
+
+    def state(self) -> dict[str, Any]:
+        """Return every byte, mode, link and directory of the worktree, and all of git's that a person would miss."""
+        return {"files": self.files(), "index": self.index(), **self.surroundings()}
+
+    def files(self) -> dict[bytes, tuple[str, int, bytes]]:
+        found: dict[bytes, tuple[str, int, bytes]] = {}
+        top = os.fsencode(self.root)
+        for folder, names, files in os.walk(top):
+            if b".git" in names and folder == top:
+                names.remove(b".git")
+            for name in (*names, *files):
+                path = os.path.join(folder, name)
+                found[os.path.relpath(path, top)] = _entry(path)
+        return found
+
+    def index(self) -> bytes:
+        """Return the entries with stages and flags, without stat data."""
+        rows = self.git("ls-files", "-z", "--stage", "-v")
+        flags = re.findall(rb"flags: ([0-9a-f]+)", self.git("ls-files", "--debug"))
+        return rows + b"|" + b" ".join(b"i" if int(word, 16) & INTENT_TO_ADD else b"." for word in flags)
+
+    def surroundings(self) -> dict[str, Any]:
+        git_dir = Path(os.fsdecode(self.git("rev-parse", "--absolute-git-dir").rstrip(b"\n")))
+        common = Path(os.fsdecode(self.git("rev-parse", "--path-format=absolute", "--git-common-dir").rstrip(b"\n")))
+        refs = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+        return {
+            "head": (git_dir / "HEAD").read_bytes(),
+            "refs": [line for line in refs if not line.startswith(b"refs/turnback/")],
+            "stash": self.git("stash", "list"),
+            "reflog": _texts(common, "logs"),
+            "config": (common / "config").read_bytes(),
+            "operation": _operation(git_dir),
+            "locks": [path.name for path in git_dir.glob("*.lock")],
+        }
+
+    def engine(self, **options: Any) -> Engine:
+        return Engine.open(self.root, **options)
+
+
+def _entry(path: bytes) -> tuple[str, int, bytes]:
+    status = os.lstat(path)
+    bits = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        return "link", 0, os.readlink(path)
+    if stat.S_ISDIR(status.st_mode):
+        return "folder", bits, b""
+    if not stat.S_ISREG(status.st_mode):
+        return "special", bits, b""
+    with open(path, "rb") as stream:
+        return "file", bits, stream.read() if status.st_size < 1 << 20 else _digest(path)
+
+
+def _digest(path: bytes) -> bytes:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def _operation(git_dir: Path) -> dict[str, bytes]:
+    found = {}
+    for path in sorted(git_dir.iterdir()):
+        if path.name.startswith(OPERATION):
+            found |= _texts(git_dir, path.name)
+    return found
+
+
+def _texts(base: Path, name: str) -> dict[str, bytes]:
+    path = base / name
+    files = [path] if path.is_file() else sorted(inner for inner in path.rglob("*") if inner.is_file())
+    return {str(file.relative_to(base)): file.read_bytes() for file in files}
+
+
+def restore(engine: Engine, target: str, undo: str) -> Plan:
+    """Plan, apply and finish a restore; return its plan."""
+    plan = engine.plan(target, undo_ref=undo, labels={})
+    engine.apply(plan)
+    engine.finish(plan.txid)
+    return plan
+
+
+def differing(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+    """Return what differs, for a readable failure."""
+    return {key: (old.get(key), new.get(key)) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
