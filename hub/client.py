@@ -78,6 +78,7 @@ class HubClient:
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
+        self._closing = False
         self._last_id = 0
         self._frame_limit = HELLO_LIMIT
         self._pending: dict[int, _Pending] = {}
@@ -130,9 +131,11 @@ class HubClient:
         return self._subscribe(params)
 
     async def close(self) -> None:
-        """Close the connection; whatever still waits gets connection_lost."""
+        """Close the connection; whatever still waits gets connection_lost. Closing twice is closing once."""
         self._fail(UnavailableError("This client was closed.", code="connection_lost", retryable=True))
-        await self._socket.close()
+        if not self._closing:
+            self._closing = True
+            await self._socket.close()
         await self._reader
 
     async def __aenter__(self) -> Self:

@@ -81,7 +81,7 @@ def _announce(tx: Transaction, message: Message, session_id: str, run_id: str | 
 
 
 def transcript(conn: sa.Connection, session_id: str, known: Sequence[Message] = ()) -> list[Message]:
-    """Return the active messages, oldest first. `known` is an earlier answer: if it still stands it is not read again."""
+    """Return the active messages, oldest first. `known` is an earlier answer: while it stands it is not read again."""
     if known:
         last = conn.execute(_STANDING, {"id": known[-1].id}).one_or_none()
         if last is not None and last.active:
