@@ -1,7 +1,8 @@
 """Reaching the hub of a home, and starting one when none runs: `python -m hub`, detached.
 
 Invariant: of any number of starters one hub comes out, by the hub's own lock; the others find that hub. A starter waits
-for an answer on the recorded port, not for a file or a process. It never ends a hub, and never retires one.
+for an answer on the recorded port, not for a file or a process. It ends no hub but its own
+child that came too late.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hub import settings
-from hub.client import HubClient
+from hub.client import HubClient, find_hub
 from hub.errors import ExitCode, UnavailableError, UsageError
 
 START_DEADLINE_S = 10.0
@@ -47,6 +48,7 @@ async def start_hub(home: Path, environ: Mapping[str, str] | None = None) -> Hub
     while asyncio.get_running_loop().time() < deadline:
         client = await _answering(home)
         if client is not None:
+            _withdraw(child, home)
             return client
         code = child.poll()
         if code is not None and code != ExitCode.CONFLICT:
@@ -90,6 +92,12 @@ def spawn(home: Path, log: Path, environ: Mapping[str, str] | None = None) -> "s
             stderr=output,
             start_new_session=True,
         )
+
+
+def _withdraw(child: "subprocess.Popen[bytes]", home: Path) -> None:
+    """End our own child when another's hub was quicker, lest it come up later, after somebody has stopped that hub."""
+    if find_hub(home).pid != child.pid:
+        child.terminate()
 
 
 async def _answering(home: Path) -> HubClient | None:

@@ -42,6 +42,13 @@ def test_a_hub_from_its_start_to_its_end(own: Path) -> None:
     assert json.loads(hubctl(own, "stop", "--json").stdout) == {"stopped": False, "pid": None}
 
 
+def hubs_of(home: Path) -> list[int]:
+    """Return the pids of all hubs of a home, those that come up included."""
+    found = [process.info for process in psutil.process_iter(["pid", "status", "cmdline"])]
+    live = [one for one in found if one["status"] != psutil.STATUS_ZOMBIE]
+    return [one["pid"] for one in live if {"hub", str(home)} <= set(one["cmdline"] or ())]
+
+
 def test_of_many_starters_one_hub_comes_out(own: Path) -> None:
     starters = [
         subprocess.Popen(command(own, "start", "--json"), stdout=subprocess.PIPE, text=True, env=environment())
@@ -49,6 +56,8 @@ def test_of_many_starters_one_hub_comes_out(own: Path) -> None:
     ]
     found = [json.loads(starter.communicate(timeout=60)[0]) for starter in starters]
     assert len({status["pid"] for status in found}) == 1
+    assert hubctl(own, "stop").returncode == 0
+    assert hubs_of(own) == []
     assert {starter.returncode for starter in starters} == {0}
 
 
