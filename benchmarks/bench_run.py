@@ -6,8 +6,12 @@ A run is one model call of at most 8 pieces without tools. The numbers say nothi
 """
 
 import asyncio
+import sqlite3
 import sys
+import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from benchmarks.conversations import Conversation, DirectModel, opened
@@ -55,7 +59,7 @@ async def measured(runs: int, worker_runs: int, *, worker: bool) -> Report:
 
 
 async def with_a_scripted_model(folder: Path, repository: Path, model: str, runs: int) -> list[Row]:
-    """Measure runs in one session without checkpoints, and in turn with them some in another hub's."""
+    """Measure runs in one session without checkpoints; in turn with them, some in another hub and bare commits."""
     times: Times = defaultdict(list)
     saved = make_repository(folder / "saved")
     async with (
@@ -67,48 +71,61 @@ async def with_a_scripted_model(folder: Path, repository: Path, model: str, runs
         times["first"].append(await plain.run())
         await kept.run()
         before, cpu_s, saving_cpu_s = hub.memory()[0], hub.cpu_s(), saving.cpu_s() + saving.children_cpu_s()
-        for number in range(runs):
-            times["plain"].append(await plain.run())
-            if number % CHECKPOINT_EVERY == 0:
-                times["saved"].append(await kept.run())
+        with bare_commits(folder / "bare.db") as commit_s:
+            for number in range(runs):
+                times["commit"].append(commit_s())
+                times["plain"].append(await plain.run())
+                if number % CHECKPOINT_EVERY == 0:
+                    times["saved"].append(await kept.run())
         cpu_ms = (hub.cpu_s() - cpu_s) / runs * 1e3
         saving_cpu_ms = (saving.cpu_s() + saving.children_cpu_s() - saving_cpu_s) / len(times["saved"]) * 1e3
         grown = hub.memory()[0] - before
+        async with opened(hub, repository, model) as fresh:
+            for _ in range(min(EDGE, runs)):
+                times["long"].append(await plain.run())
+                times["fresh"].append(await fresh.run())
     return scripted_rows(times, cpu_ms, saving_cpu_ms, grown)
 
 
 def scripted_rows(times: Times, cpu_ms: float, saving_cpu_ms: float, grown: int) -> list[Row]:
     """Return the rows of a scripted model, whose own time is none."""
+    values, kept = milliseconds(times["plain"]), milliseconds(times["saved"])
+    commit = row("commit", "sqlite alone: one durable commit", "ms", milliseconds(times["commit"]))
+    plain = row("scripted", "scripted: overhead of a run", "ms", values, against=commit, goal=OVERHEAD_GOAL_MS)
+    cpu = row("scripted_cpu", "- CPU of the hub, mean", "ms", [cpu_ms], goal=CPU_GOAL_MS, count=len(values))
+    first = row("scripted_first", "- the very first run of a hub", "ms", milliseconds(times["first"]), against=plain)
+    saved = row("saved", "scripted, checkpoints on", "ms", kept, against=plain)
+    saved_cpu = row("saved_cpu", "- CPU of the hub and its git, mean", "ms", [saving_cpu_ms], count=len(kept))
+    memory = row("grown", f"scripted: RSS of the hub grew in {len(values)} runs", "MB", megabytes([grown]))
+    return [commit, plain, cpu, first, *growth_rows(times), saved, saved_cpu, memory]
+
+
+def growth_rows(times: Times) -> list[Row]:
+    """Return how a run's time grows with its session: over time as it was, and against a fresh session in turn."""
     values = milliseconds(times["plain"])
     edge = min(EDGE, max(1, len(values) // 2))
-    plain = row("scripted", "scripted: overhead of a run", "ms", values, goal=OVERHEAD_GOAL_MS)
-    early = row("early", f"scripted: the first {edge} runs", "ms", values[:edge])
-    late = row("late", f"scripted: the last {edge} runs", "ms", values[-edge:], against=early)
-    growth = late.median / early.median
-    return [
-        plain,
-        row(
-            "scripted_cpu",
-            "scripted: CPU of the hub, mean of a run",
-            "ms",
-            [cpu_ms],
-            goal=CPU_GOAL_MS,
-            count=len(values),
-        ),
-        row("scripted_first", "scripted: the very first run of a hub", "ms", milliseconds(times["first"])),
-        early,
-        late,
-        row("growth", "scripted: last over first", "x", [growth], goal=GROWTH_GOAL),
-        row("saved", "scripted, checkpoints on", "ms", milliseconds(times["saved"]), against=plain),
-        row(
-            "saved_cpu",
-            "scripted, checkpoints on: CPU with git's, mean of a run",
-            "ms",
-            [saving_cpu_ms],
-            count=len(times["saved"]),
-        ),
-        row("grown", f"scripted: RSS of the hub grew in {len(values)} runs", "MB", megabytes([grown])),
-    ]
+    early = row("early", f"scripted: first {edge} of the session", "ms", values[:edge])
+    late = row("late", f"- last {edge}", "ms", values[-edge:], against=early)
+    fresh = row("fresh", "scripted: a fresh session", "ms", milliseconds(times["fresh"]))
+    long = row("long", "- the long one, in turn with it", "ms", milliseconds(times["long"]), against=fresh)
+    growth = row("growth", "- growth: last over first", "x", [late.median / early.median], goal=GROWTH_GOAL)
+    in_turn = row("growth_in_turn", "- growth: long over fresh", "x", [long.median / fresh.median], goal=GROWTH_GOAL)
+    return [early, late, growth, fresh, long, in_turn]
+
+
+@contextmanager
+def bare_commits(path: Path) -> Iterator[Callable[[], float]]:
+    """Hold a database with the hub's durability; what is yielded commits one small row and returns the seconds."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for words in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "CREATE TABLE rows (text TEXT)"):
+            connection.execute(words)
+
+        def commit_s() -> float:
+            began = time.perf_counter()
+            connection.execute("INSERT INTO rows VALUES (?)", (WORDS * 5,))
+            return time.perf_counter() - began
+
+        yield commit_s
 
 
 async def with_the_worker(folder: Path, repository: Path, api_base: str, runs: int) -> tuple[list[Row], dict[str, str]]:
@@ -124,14 +141,14 @@ async def with_the_worker(folder: Path, repository: Path, api_base: str, runs: i
             cold_s = await session.run()
             notices = list(session.notices)
             cpu_ms = await in_turn(hub, session, direct, runs, times)
-            cold = row("import", "worker: start to ready, by itself", "s", [import_s])
+            cold = row("import", "worker alone: start to ready", "s", [import_s])
             rows = [
                 *worker_rows(times, cpu_ms),
                 cold,
-                row("direct_first", "worker: start to the end of a first answer", "s", [direct_first_s], against=cold),
+                row("direct_first", "- start to the end of a first answer", "s", [direct_first_s], against=cold),
                 row(
                     "cold",
-                    "cold first run, on a hub that has just started",
+                    "cold first run of a hub that has just started",
                     "s",
                     [cold_s],
                     against=cold,
@@ -165,9 +182,9 @@ def worker_rows(times: Times, cpu_ms: float) -> list[Row]:
     return [
         direct,
         whole,
-        row("overhead", "overhead: difference of the medians", "ms", overhead, goal=OVERHEAD_GOAL_MS),
-        row("paired", "overhead: differences of the pairs", "ms", milliseconds(pairs), goal=OVERHEAD_GOAL_MS),
-        row("run_cpu", "run over the worker: CPU of the hub, mean", "ms", [cpu_ms], goal=CPU_GOAL_MS, count=len(pairs)),
+        row("overhead", "- overhead: difference of the medians", "ms", overhead, goal=OVERHEAD_GOAL_MS),
+        row("paired", "- overhead: differences of the pairs", "ms", milliseconds(pairs), goal=OVERHEAD_GOAL_MS),
+        row("run_cpu", "- CPU of the hub, mean", "ms", [cpu_ms], goal=CPU_GOAL_MS, count=len(pairs)),
     ]
 
 

@@ -89,7 +89,7 @@ def time_rows(times: Times) -> list[Row]:
     rows = [python, row("git", "git --version", "ms", milliseconds(times["git"]), against=python)]
     for key, name, goal_s in (
         ("ready", "hub: start to ready", READY_GOAL_S),
-        ("first", "hub: first start of a home", None),
+        ("first", "- first start of a home", None),
         ("help", "hubctl --help", HELP_GOAL_S),
         ("status", "hubctl status", STATUS_GOAL_S),
     ):
@@ -102,13 +102,13 @@ def memory_rows(sizes: Sizes) -> list[Row]:
     """Return the rows of memory."""
     rows = [
         row("rss", "idle hub: RSS", "MB", megabytes(sizes["rss"]), goal=MEMORY_GOAL_MB),
-        row("uss", "idle hub: USS", "MB", megabytes(sizes["uss"])),
-        row("children", "idle hub: RSS of its children", "MB", megabytes(sizes["children"])),
+        row("uss", "- USS", "MB", megabytes(sizes["uss"])),
+        row("children", "- RSS of its children", "MB", megabytes(sizes["children"])),
     ]
     if sizes["worker hub"]:
         hub, children = megabytes(sizes["worker hub"]), megabytes(sizes["worker children"])
-        rows.append(row("worker_rss", "with a model: RSS of the hub", "MB", hub, goal=MEMORY_GOAL_MB))
-        rows.append(row("worker_children", "with a model: RSS of its children", "MB", children))
+        rows.append(row("worker_rss", "hub with a model worker: RSS", "MB", hub, goal=MEMORY_GOAL_MB))
+        rows.append(row("worker_children", "- RSS of its children", "MB", children))
     return rows
 
 

@@ -7,6 +7,7 @@ It judges nothing: a goal is shown beside its row and never changes the exit cod
 import argparse
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -98,10 +99,13 @@ def megabytes(sizes: Sequence[int]) -> list[float]:
 
 
 def time_of(command: Sequence[str], environ: Mapping[str, str]) -> float:
-    """Run a program to its end and return the seconds it took. Raises CalledProcessError when it failed."""
+    """Run a program to its end and return the seconds it took. Raises RuntimeError, with its output, when it failed."""
     began = time.perf_counter()
-    subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=True)
-    return time.perf_counter() - began
+    done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    took_s = time.perf_counter() - began
+    if done.returncode != 0:
+        raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return took_s
 
 
 def report(benchmark: str, rows: Sequence[Row], facts: Mapping[str, str]) -> Report:

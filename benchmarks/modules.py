@@ -3,9 +3,9 @@
 It runs the real programs with a few lines ahead of them that write `sys.modules` to a file at the end.
 """
 
-import subprocess
 from pathlib import Path
 
+from benchmarks.measuring import time_of
 from benchmarks.processes import PYTHON, environment, running_hub
 
 HEAVY = ("litellm", "slack_bolt", "slack_sdk", "telegram", "apscheduler")
@@ -21,12 +21,12 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 async def loaded_by_a_scripted_run(folder: Path, repository: Path, model: str) -> dict[str, frozenset[str]]:
-    """Return the modules that `hub` and `hubctl` had loaded after one run, by program. Raises CalledProcessError when
-    the run did not complete."""
+    """Return the modules that `hub` and `hubctl` had loaded after one run, by program. Raises RuntimeError when the run
+    did not complete."""
     hub_list, cli_list, home = folder / "hub.txt", folder / "hubctl.txt", folder / "home"
     async with running_hub(home, command=_recording(hub_list, "hub")):
         words = ["--home", str(home), "run", "-w", str(repository), "--model", model, "--json", "Say it."]
-        _run([*_recording(cli_list, "cli.main"), *words])
+        time_of([*_recording(cli_list, "cli.main"), *words], environment())
     return {"hub": _names(hub_list), "hubctl": _names(cli_list)}
 
 
@@ -38,10 +38,6 @@ def heavy_ones(names: frozenset[str]) -> list[str]:
 
 def _recording(out: Path, module: str) -> list[str]:
     return [PYTHON, "-c", _AHEAD, str(out), module]
-
-
-def _run(command: list[str]) -> None:
-    subprocess.run(command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
 def _names(path: Path) -> frozenset[str]:

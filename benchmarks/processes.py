@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.measuring import time_of
 from hub.client import HubClient, find_hub
 from hub.errors import UnavailableError
 from hub.protocol.views import Status
@@ -165,7 +166,7 @@ def make_repository(folder: Path, files: int = 20) -> Path:
         (folder / f"file{number}.py").write_text(f"VALUE = {number}\n" * 50)
     identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
     for words in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "--no-gpg-sign", "-m", "base"]):
-        subprocess.run(["git", "-C", str(folder), *words], env=environment(), capture_output=True, check=True)
+        time_of(["git", "-C", str(folder), *words], environment())
     return folder
 
 

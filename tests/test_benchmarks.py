@@ -20,7 +20,8 @@ from tests.agent.stand_in import stand_in_environment
 ROOT = Path(__file__).parents[1]
 
 SCRIPTED_KEYS = {
-    *("scripted", "scripted_cpu", "scripted_first", "early", "late", "growth", "saved", "saved_cpu", "grown"),
+    *("commit", "scripted", "scripted_cpu", "scripted_first", "saved", "saved_cpu", "grown"),
+    *("early", "late", "growth", "fresh", "long", "growth_in_turn"),
 }
 WORKER_KEYS = {"direct", "run", "overhead", "paired", "run_cpu", "import", "direct_first", "cold"}
 STARTUP_KEYS = {"python", "git", "ready", "first", "help", "status", "rss", "uss", "children"}
@@ -104,7 +105,7 @@ async def test_neither_hub_nor_hubctl_loads_a_heavy_library(tmp_path: Path) -> N
 async def test_the_module_check_fails_when_the_run_does(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text("turns: [{fail: auth}]\n")
     repository = make_repository(tmp_path / "repository")
-    with pytest.raises(subprocess.CalledProcessError):
+    with pytest.raises(RuntimeError, match=r"run\.failed"):
         await loaded_by_a_scripted_run(tmp_path, repository, f"scripted:{tmp_path / 'scenario.yaml'}")
 
 
