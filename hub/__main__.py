@@ -5,7 +5,6 @@ The first SIGTERM or SIGINT drains and stops; the second stops at once. Exit cod
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from hub.errors import ExitCode, TurnbackError
 def main() -> int:
     """Run until stopped and return the exit code."""
     settings.drop_git_environment()
-    os.umask(0o077)
     arguments = _arguments()
     home = settings.resolve_home(arguments.home)
     try:

@@ -1,5 +1,6 @@
 """The system prompt: a template filled with what stays the same for a whole run, so that prefixes stay byte-stable."""
 
+import functools
 import hashlib
 import platform
 import string
@@ -17,13 +18,18 @@ _MODE_RULES = {
 }
 
 
-def system_prompt(workspace: Path, mode: AgentMode) -> str:
+def system_prompt(workspace: Path | str, mode: AgentMode) -> str:
     """Return the system prompt of a run."""
-    template = string.Template(resources.files("hub.agent.prompts").joinpath("system.md").read_text(encoding="utf-8"))
-    filled = template.substitute(
+    filled = _template().substitute(
         workspace=workspace, platform=platform.system(), mode=mode, mode_rules=_MODE_RULES[mode]
     )
     return filled.rstrip() + "\n"
+
+
+@functools.cache
+def _template() -> string.Template:
+    text = resources.files("hub.agent").joinpath("prompts", "system.md").read_text(encoding="utf-8")
+    return string.Template(text)
 
 
 def digest(text: str) -> str:

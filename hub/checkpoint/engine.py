@@ -20,6 +20,7 @@ from hub.checkpoint.locks import WorktreeLock
 from hub.checkpoint.places import check_place
 from hub.checkpoint.planning import Draft, Planner
 from hub.checkpoint.records import Found, Hole, Records, checkpoint_of, describe
+from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.restore import Restorer
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots, root_of
@@ -216,6 +217,8 @@ class Engine:
                     for view in self._store.views():
                         view.deadline = give_up
                 yield
+        except GitFailed as failure:
+            raise CheckpointError(f"Git could not do its part: {failure}", code="git_failed") from failure
         except PermissionError as error:
             raise CheckpointError(
                 f"The repository's git directory cannot be written: {error}", code="store_unwritable"

@@ -100,10 +100,10 @@ class Transaction:
         shutil.rmtree(self.folder)
 
 
-def slots_for(txid: str, top: bytes, folder: bytes) -> bytes:
+def slots_for(txid: str, top: bytes, transactions: bytes) -> bytes:
     """Return where a transaction's slots are: on the worktree's file system."""
-    if os.stat(top).st_dev == os.stat(os.path.dirname(folder)).st_dev:
-        return os.path.join(folder, b"slots")
+    if os.stat(top).st_dev == os.stat(transactions).st_dev:
+        return os.path.join(transactions, os.fsencode(txid), b"slots")
     return os.path.join(top, b".turnback-" + os.fsencode(txid))
 
 

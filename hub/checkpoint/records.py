@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*")
 
 
 class Hole(CheckpointError):
-    """An object of a checkpoint that was just written is missing: somebody prunes the store at the same time."""
+    """An object of a new checkpoint is missing or cannot be written: somebody prunes the store at the same time."""
 
     default_code = "checkpoint_incomplete"
 
@@ -64,7 +64,10 @@ class Records:
             again = msgspec.structs.replace(latest.meta, labels=dict(labels), created_at=_now(), bytes=0)
             return checkpoint_of(Found(ref, latest.commit, again), unchanged_since=latest.ref)
         meta = describe(snapshot, labels)
-        commit = self._commit_of(meta)
+        try:
+            commit = self._commit_of(meta)
+        except GitFailed as failure:
+            raise Hole(f"The checkpoint could not be written: {failure}") from failure
         self._create(ref, commit)
         self._prove(ref, commit, latest)
         return checkpoint_of(Found(ref, commit, meta))

@@ -26,6 +26,7 @@ from hub.daemon.handlers.checkpoints import CheckpointHandlers
 from hub.daemon.handlers.hub import HubHandlers
 from hub.daemon.models import Models
 from hub.daemon.services import Identity, Services, Tasks
+from hub.daemon.transcripts import Transcripts
 from hub.daemon.worktrees import Worktrees
 from hub.errors import UnavailableError
 from hub.ids import new_id
@@ -111,6 +112,7 @@ class App:
             bus=bus,
             worktrees=worktrees,
             admission=Admission(self.settings.config.runs.max_parallel),
+            transcripts=Transcripts(),
             models=models,
             children=children,
             tools=tools,
@@ -177,7 +179,7 @@ class App:
         return {
             "hub": "ready" if self._ready else "starting",
             "store": "ready",
-            "dispatcher": "draining" if self.dispatcher.draining else "ready",
+            "dispatcher": self.dispatcher.state,
             "model": self.services.models.state,
         }
 

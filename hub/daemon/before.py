@@ -1,9 +1,12 @@
 """The checkpoint before a run: begun beside the first model request, awaited by the first call that may write."""
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 
 from hub.daemon.running import Running, RunOver
 from hub.daemon.worktrees import Request, series_of
+from hub.domain.messages import Message
 from hub.errors import TurnbackError
 from hub.store import calls, checkpoints, messages, runs
 from hub.store.checkpoints import Bond
@@ -17,20 +20,24 @@ class BeforeCheckpoint:
         self._run = running
         self._capture: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
+    def begin(self) -> None:
         """Start the capture unless the run has one, has written, or checkpoints are off."""
-        if self._run.services.settings.config.checkpoint.mode == "off":
+        run = self._run
+        if self._mode == "off" or run.has_checkpoint or run.may_have_written:
             return
-        run_id, session_id = self._run.run_id, self._run.session_id
-        row, wrote = await self._run.services.database.read(
-            lambda conn: (runs.row(conn, run_id), calls.wrote(conn, run_id))
+        bond = Bond(
+            session_id=run.session_id,
+            run_id=run.run_id,
+            run_count=run.run_count,
+            message_id=before_run(run.transcript, run.run_id),
         )
-        if row.checkpoint_id is None and not wrote:
-            message_id = await self._run.services.database.read(
-                lambda conn: messages.head_before(conn, session_id, run_id)
-            )
-            bond = Bond(session_id=session_id, run_id=run_id, run_count=row.run_count, message_id=message_id)
-            self._capture = asyncio.create_task(self._take(bond, row.run_count), name=f"capture-{run_id}")
+        self._capture = asyncio.create_task(self._take(bond, run.run_count), name=f"capture-{run.run_id}")
+
+    @property
+    def _mode(self) -> str:
+        """The configured mode; a run that asks nobody does not begin without a way back."""
+        mode = self._run.services.settings.config.checkpoint.mode
+        return "required" if mode == "best_effort" and self._run.spec.preset == "yolo" else mode
 
     async def ready(self) -> None:
         """Wait until it is taken or has failed. Raises RunOver when it failed and is required."""
@@ -39,7 +46,7 @@ class BeforeCheckpoint:
         try:
             await asyncio.shield(self._capture)
         except TurnbackError as error:
-            if self._run.services.settings.config.checkpoint.mode == "required":
+            if self._mode == "required":
                 raise RunOver("no_checkpoint", f"No checkpoint could be taken: {error.message}") from error
 
     async def _take(self, bond: Bond, number: int) -> None:
@@ -70,7 +77,13 @@ class BeforeCheckpoint:
     async def stop(self) -> None:
         """Wait for a capture in flight, whatever becomes of it; its failure is stored already."""
         if self._capture is not None:
-            await asyncio.wait([self._capture])
+            await asyncio.gather(self._capture, return_exceptions=True)
+
+
+def before_run(transcript: Sequence[Message], run_id: str) -> str | None:
+    """Return the id of the message that a run's first one follows: where the conversation stood before it."""
+    earlier = list(itertools.takewhile(lambda message: message.run_id != run_id, transcript))
+    return earlier[-1].id if earlier else None
 
 
 async def take_after(running: Running) -> tuple[str, ...]:
@@ -78,11 +91,13 @@ async def take_after(running: Running) -> tuple[str, ...]:
 
     Without a checkpoint from before there is nothing to compare with: then the paths are those the tools told of.
     """
+    if not running.may_have_written:
+        return ()
     services, run_id = running.services, running.run_id
-    row, wrote, head = await services.database.read(
-        lambda conn: (runs.row(conn, run_id), calls.wrote(conn, run_id), messages.head(conn, running.session_id))
+    row, head = await services.database.read(
+        lambda conn: (runs.row(conn, run_id), messages.head(conn, running.session_id))
     )
-    if not wrote or row.checkpoint_id is None:
+    if row.checkpoint_id is None:
         return await services.database.read(lambda conn: calls.paths_of(conn, run_id))
     bond = Bond(session_id=running.session_id, run_id=run_id, run_count=row.run_count, message_id=head)
     request = Request(

@@ -29,7 +29,8 @@ class HomeLock:
         """Make the home (0700) and lock it. Raises ConflictError code already_running, UsageError home_unwritable."""
         try:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = open(home / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115 - held for the life of the process
+            descriptor = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            file = os.fdopen(descriptor, "a+", encoding="utf-8")  # held for the life of the process
         except OSError as error:
             raise UsageError(
                 f"The home {home} cannot be used: {error.strerror}.",

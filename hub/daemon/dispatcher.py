@@ -37,19 +37,22 @@ class Dispatcher:
         self._services = services
         self._tasks = tasks
         self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
         self._drivers: dict[str, Driver] = {}
         services.bus.listen(self._on_event)
         services.admission.on_free = self._wake.set
 
     @property
-    def active(self) -> int:
-        """How many runs this process drives, waiting ones included."""
-        return len(self._drivers)
+    def state(self) -> str:
+        """ready, draining, or failed when the loop has ended without being told to."""
+        if self._task is not None and self._task.done():
+            return "failed"
+        return "draining" if self.draining else "ready"
 
     def start(self) -> None:
         """Begin to dispatch."""
         self._wake.set()
-        self._tasks.start(self._loop(), "dispatcher")
+        self._task = self._tasks.start(self._loop(), "dispatcher")
 
     def drain(self) -> None:
         """Admit no new run."""
@@ -92,13 +95,19 @@ class Dispatcher:
             await self._wake.wait()
             self._wake.clear()
             if not self.draining:
-                await self._claim_queued()
-                await self._take_prompts()
+                await self._look()
 
-    async def _claim_queued(self) -> None:
-        for row in await self._services.database.read(runs.queued):
+    async def _look(self) -> None:
+        """Start what can be started now: runs that were begun before, then the next prompt of each idle session."""
+        queued, waiting = await self._services.database.read(
+            lambda conn: (runs.queued(conn), prompts.next_in_line(conn))
+        )
+        for row in queued:
             if row.id not in self._drivers and self._services.admission.try_enter(row.worktree, row.id):
                 await self._take_up(row, "taken up")
+        for prompt in waiting:
+            if self._services.admission.try_enter(prompt.worktree, prompt.id):
+                await self._start(prompt)
 
     async def take_up_waiting(self, row: Any) -> None:
         """Drive a waiting run again after a restart; it holds neither slot nor lock until it is answered."""
@@ -113,18 +122,9 @@ class Dispatcher:
             return
         self._drive(hold)
 
-    async def _take_prompts(self) -> None:
-        for prompt in await self._services.database.read(prompts.next_in_line):
-            session = await self._services.database.read(
-                lambda conn, id=prompt.session_id: sessions.row(conn, id)  # type: ignore[misc]
-            )
-            if self._services.admission.try_enter(session.worktree, prompt.id):
-                await self._start(prompt, session)
-
-    async def _start(self, prompt: Any, session: Any) -> None:
+    async def _start(self, prompt: Any) -> None:
         try:
-            before = await self._services.database.read(lambda conn: prompts.last_model(conn, session.id))
-            spec = self._spec(prompt, session, before)
+            spec = self._spec(prompt, await self._model_before(prompt))
             hold = await self._services.database.write(lambda tx: self._make(tx, prompt, spec))
         except IllegalMove:
             self._services.admission.leave(prompt.id)
@@ -142,7 +142,12 @@ class Dispatcher:
             sessions.rename(tx, prompt.session_id, sessions.title_from(current.text))
         return runs.start(tx, current, spec, self._services.identity.boot_id)
 
-    def _spec(self, prompt: Any, session: Any, before: str | None) -> RunSpec:
+    async def _model_before(self, prompt: Any) -> str | None:
+        if prompt.options.get("model"):
+            return None
+        return await self._services.database.read(lambda conn: prompts.last_model(conn, prompt.session_id))
+
+    def _spec(self, prompt: Any, before: str | None) -> RunSpec:
         options = msgspec.convert(prompt.options, RunOptions)
         return RunSpec(
             model=self._services.models.choose(options.model, before),
@@ -150,9 +155,9 @@ class Dispatcher:
             preset=options.preset,
             auto_approve=options.auto_approve,
             limits=self._limits(options),
-            workspace=session.workspace,
-            worktree=session.worktree,
-            system_digest=digest(system_prompt(session.workspace, options.agent_mode)),
+            workspace=prompt.workspace,
+            worktree=prompt.worktree,
+            system_digest=digest(system_prompt(prompt.workspace, options.agent_mode)),
             author=prompt.author,
             address=prompt.address,
         )

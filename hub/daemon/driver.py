@@ -6,6 +6,8 @@ it is, for the next start to take up.
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from typing import Any
 
 from hub.agent import loop
 from hub.agent.model import ModelError
@@ -16,11 +18,11 @@ from hub.daemon.gate import RunGate
 from hub.daemon.running import Running, RunOver
 from hub.daemon.services import Services
 from hub.daemon.steps import LIMIT_TEXTS, RunSteps
-from hub.domain.messages import TextPart
+from hub.domain.messages import Message, TextPart
 from hub.domain.runs import StopReason
 from hub.errors import ConflictError, TurnbackError
 from hub.store import calls, endings, messages, runs
-from hub.store.database import Transaction
+from hub.store.database import Connection, Transaction
 from hub.store.runs import Ending, Hold
 
 log = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class Driver:
         running = self._running = await self._load()
         before = BeforeCheckpoint(running)
         try:
-            await before.begin()
+            before.begin()
             running.time.on_limit = lambda: self.cancel("limit_time", LIMIT_TEXTS["limit_time"])
             if not running.waiting:
                 running.time.run()
@@ -102,7 +104,8 @@ class Driver:
             await before.stop()
 
     async def _load(self) -> Running:
-        row = await self._services.database.read(lambda conn: runs.row(conn, self.hold.run_id))
+        known = self._services.transcripts.get(self.hold.session_id)
+        row, transcript, wrote = await self._services.database.read(lambda conn: self._look(conn, known))
         spec = runs.spec_of(row)
         names = tool_names(spec.agent_mode, spec.preset)
         running = Running(self._services, self.hold, spec, {name: self._services.tools[name] for name in names})
@@ -111,6 +114,8 @@ class Driver:
         running.turns, running.tool_calls = row.turns, row.tool_calls
         running.next_message_id = row.open_message_id
         running.time.resume_from(row.active_s)
+        running.transcript, running.may_have_written = transcript, wrote
+        running.run_count, running.has_checkpoint = row.run_count, row.checkpoint_id is not None
         return running
 
     async def _loop(self, running: Running, before: BeforeCheckpoint) -> str:
@@ -122,9 +127,17 @@ class Driver:
         except TurnbackError as error:
             raise RunOver("model_error", error.message) from error
         frame = loop.Frame(model, system_prompt(running.root, spec.agent_mode), running.tools)
-        transcript = await self._services.database.read(lambda conn: messages.transcript(conn, running.session_id))
         gate, steps = RunGate(running, before), RunSteps(running, before)
-        return await loop.run(frame, transcript, running.run_id, gate, steps)
+        try:
+            return await loop.run(frame, running.transcript, running.run_id, gate, steps)
+        finally:
+            self._services.transcripts.put(running.session_id, running.transcript)
+
+    def _look(self, conn: Connection, known: Sequence[Message]) -> tuple[Any, list[Message], bool]:
+        """Return the run's row, the conversation it goes on with, and whether it may have written already."""
+        row = runs.row(conn, self.hold.run_id)
+        wrote = row.turns > 0 and calls.wrote(conn, self.hold.run_id)
+        return row, messages.transcript(conn, self.hold.session_id, known), wrote
 
     async def _finish(
         self, running: Running, state: str, stop_reason: StopReason, *, text: str = "", error: str | None = None

@@ -237,6 +237,7 @@ class RunGate:
     async def _begin(self, call: ToolCallPart, seen: _Seen) -> Go:
         if seen.call.effect in ("workspace", "external"):
             await self._before.ready()
+            self._run.may_have_written = True
         digest = arguments_hash(call.name, seen.call.arguments)
         await self._services.database.write(lambda tx: calls.begin(tx, self._run.hold, call.id, digest))
         return Go(seen.call.arguments)

@@ -7,6 +7,7 @@ from pathlib import Path
 from hub.agent.tools.base import Tool
 from hub.clock import Clock
 from hub.daemon.services import Services
+from hub.domain.messages import Message
 from hub.domain.runs import RunSpec, RunUsage, Spent, StopReason, plus
 from hub.store.runs import Hold
 
@@ -79,6 +80,10 @@ class Running:
         self.tool_calls = 0
         self.next_message_id = ""
         self.partial = ""
+        self.transcript: list[Message] = []
+        self.may_have_written = False
+        self.has_checkpoint = False
+        self.run_count = 0
 
     @property
     def run_id(self) -> str:

@@ -13,6 +13,7 @@ from hub.daemon.admission import Admission
 from hub.daemon.bus import Bus
 from hub.daemon.children import Children
 from hub.daemon.models import Models
+from hub.daemon.transcripts import Transcripts
 from hub.daemon.worktrees import Worktrees
 from hub.settings import Settings
 from hub.store.database import Database
@@ -38,6 +39,7 @@ class Services(msgspec.Struct, frozen=True):
     bus: Bus
     worktrees: Worktrees
     admission: Admission
+    transcripts: Transcripts
     models: Models
     children: Children
     tools: Mapping[str, Tool]

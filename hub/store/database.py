@@ -92,6 +92,7 @@ class _Connection(aiosqlite.Connection):
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    path.touch(mode=0o600)  # its -wal and -shm files take over this mode
     conn = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000)
     try:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "journal_size_limit=67108864"):

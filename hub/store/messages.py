@@ -114,12 +114,6 @@ def head(conn: sa.Connection, session_id: str) -> str | None:
     return conn.execute(sa.select(sessions.c.head_message_id).where(sessions.c.id == session_id)).scalar()
 
 
-def head_before(conn: sa.Connection, session_id: str, run_id: str) -> str | None:
-    """Return the id of the message that a run's first message follows: where the conversation stood before it."""
-    mine = sa.select(messages.c.parent_id).where(messages.c.session_id == session_id, messages.c.run_id == run_id)
-    return conn.execute(mine.order_by(messages.c.position).limit(1)).scalar()
-
-
 def beyond(conn: sa.Connection, session_id: str, head_id: str | None) -> tuple[int, list[str]]:
     """Return how many active messages, and which runs, would be put aside if the head moved to `head_id`."""
     kept = _chain(conn, session_id, head_id)

@@ -18,6 +18,7 @@ from hub.store import sessions
 from hub.store.database import Transaction
 from hub.store.rows import insert, move, one
 from hub.store.schema import prompts, runs
+from hub.store.schema import sessions as session_table
 
 LOOK_BACK = 100
 """Prompts among which the session's model is looked for."""
@@ -27,7 +28,12 @@ _OF_SESSION = prompts.c.session_id == sa.bindparam("session_id")
 _PENDING = sa.select(prompts).where(_OF_SESSION, prompts.c.state == "pending").order_by(prompts.c.position)
 _NEWEST_OPTIONS = sa.select(prompts.c.options).where(_OF_SESSION).order_by(prompts.c.id.desc()).limit(LOOK_BACK)
 _BUSY = sa.exists().where(runs.c.session_id == prompts.c.session_id, runs.c.state.in_(sessions.ACTIVE))
-_IN_LINE = sa.select(prompts).where(prompts.c.state == "pending", sa.not_(_BUSY)).order_by(prompts.c.position)
+_IN_LINE = (
+    sa.select(prompts, session_table.c.workspace, session_table.c.worktree)
+    .join(session_table, session_table.c.id == prompts.c.session_id)
+    .where(prompts.c.state == "pending", sa.not_(_BUSY))
+    .order_by(prompts.c.position)
+)
 
 
 class NewPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +201,7 @@ def last_model(conn: sa.Connection, session_id: str) -> str | None:
 
 
 def next_in_line(conn: sa.Connection) -> list[Any]:
-    """Return, oldest first, the next prompt of each session that has no run in progress."""
+    """Return, oldest first, the next prompt of each session without a run in progress, with its places."""
     firsts: dict[str, Any] = {}
     for row in conn.execute(_IN_LINE):
         firsts.setdefault(row.session_id, row)

@@ -17,7 +17,7 @@ from hub.client import HubClient
 from hub.errors import UnavailableError
 from hub.protocol.discovery import decode_record, record_path
 from hub.protocol.methods import FRAME_LIMIT
-from tests.hubs import HubProcess
+from tests.hubs import HubProcess, ended, make_repo, scenario, submit
 
 
 def hello(token: str, **changes: Any) -> dict[str, Any]:
@@ -211,6 +211,27 @@ async def test_nobody_without_hello_lives_on(hubs: Callable[..., HubProcess]) ->
 
 async def test_files_of_the_home_are_private(hubs: Callable[..., HubProcess]) -> None:
     hub = await hubs().start()
-    for path in hub.home.rglob("*"):
-        if path.name not in ("config.toml", "out.txt"):
-            assert path.stat().st_mode & 0o077 == 0, path
+    private = ["hub.db", "hub.db-wal", "hub.json", "token", "port", "hub.lock", "logs", "logs/hub.log"]
+    for name in private:
+        assert (hub.home / name).stat().st_mode & 0o077 == 0, name
+
+
+async def test_files_that_a_run_makes_have_the_modes_of_the_persons_own(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = make_repo(tmp_path / "repo")
+    text = """
+    turns:
+      - tool_calls:
+          - {name: editor, arguments: {path: made/by_editor.txt, new_text: "x"}}
+          - {name: run_commands, arguments: {commands: ["echo x > by_command.txt"]}}
+      - text: Done.
+    """
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        model = scenario(tmp_path / "s.yaml", text)
+        await ended(client, (await submit(client, repo, model, auto_approve=["all"])).session_id)
+    mine = tmp_path / "mine.txt"
+    mine.write_text("x")
+    for name in ("made/by_editor.txt", "by_command.txt"):
+        assert (repo / name).stat().st_mode == mine.stat().st_mode, name

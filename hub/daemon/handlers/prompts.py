@@ -20,7 +20,7 @@ def register(handlers: Handlers, services: Services) -> None:
             raise UsageError("Give either session_id or workspace.")
         _check_rights(params, caller)
         session_id, before = params.session_id, None
-        if session_id is not None:
+        if session_id is not None and params.run.model is None:
             before = await services.database.read(lambda conn: prompts.last_model(conn, session_id))
         services.models.check(services.models.choose(params.run.model, before))
         return await places.find(services, params.workspace, caller) if params.workspace is not None else None
