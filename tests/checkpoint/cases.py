@@ -165,7 +165,12 @@ def _(w: World) -> None:
     w.git("stash", "pop", "-q", "--index")
 
 
-@case("C17 intent to add", agent=lambda w: (w.agent(), w.git("add", "-A")) and None)
+def _adds_all(w: World) -> None:
+    w.agent()
+    w.git("add", "-A")
+
+
+@case("C17 intent to add", agent=_adds_all)
 def _(w: World) -> None:
     w.base()
     w.git("add", "-N", "u.txt")

@@ -1,0 +1,304 @@
+"""A restore among people who go on working: what they save at any moment is never lost, and they are told."""
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hub.checkpoint.engine import Engine
+from hub.checkpoint.values import CheckpointError, Plan
+from hub.errors import ConflictError, RefusedError
+from tests.checkpoint.world import World, differing, restore
+
+MINE = b"saved by the user in the middle\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    w = World(tmp_path / "w")
+    w.base()
+    w.engine().capture("ses/1", labels={})
+    w.agent()
+    return w
+
+
+def planned(engine: Engine) -> Plan:
+    return engine.plan("ses/1", undo_ref="ses/1u", labels={})
+
+
+def replace(w: World, name: str) -> None:
+    w.put(name + ".swp", MINE)
+    os.rename(w.path(name + ".swp"), w.path(name))
+
+
+def overwrite(w: World, name: str) -> None:
+    w.put(name, MINE)
+
+
+def append(w: World, name: str) -> None:
+    if w.exists(name):
+        with open(w.path(name), "ab") as stream:
+            stream.write(MINE)
+    else:
+        w.put(name, MINE)
+
+
+def everywhere(w: World) -> bytes:
+    """Return all bytes that are on disk in the worktree or were put aside."""
+    found = [entry[2] for entry in w.files().values()]
+    for folder, _, files in os.walk(w.path(".git/turnback/rescue")):
+        for name in files:
+            with open(os.path.join(folder, name), "rb") as stream:
+                found.append(stream.read())
+    return b"\n".join(found)
+
+
+def in_history(w: World) -> bytes:
+    """Return the content of every blob that our refs hold."""
+    names = w.git("rev-list", "--objects", "--glob=refs/turnback/*")
+    oids = b"".join(line.split(b" ")[0] + b"\n" for line in names.splitlines())
+    return w.git("cat-file", "--batch", stdin=oids)
+
+
+SAVES = [replace, overwrite, append]
+PATHS = ["a.txt", "b.txt", "c.txt", "u.txt", "new/n.txt", "dir/sub/e.txt", "dir/moved.txt"]
+MOMENTS = ["begun", "index", "applied", "committed"]
+
+
+@pytest.mark.parametrize("save", SAVES)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_save_at_a_step_is_never_lost(world: World, save: Callable[[World, str], None], moment: str) -> None:
+    """C65: each path in turn, at one moment."""
+    engine, index = world.engine(), world.get(".git/index")
+    before = {name: world.get(name) for name in PATHS if world.exists(name)}
+    for number, name in enumerate(PATHS):
+        engine.hook = lambda step, name=name: save(world, name) if step == moment else None  # type: ignore[misc]
+        try:
+            restore(engine, "ses/1", f"ses/{number}u")
+        except ConflictError as error:
+            told = error.code, name in error.message
+        else:
+            told = "files_moved", True
+        assert told == ("files_moved", True)
+        assert MINE in everywhere(world) + in_history(world), name
+        engine.hook = lambda _: None
+        for path in PATHS:
+            if world.exists(path):
+                world.remove(path)
+        for path, content in before.items():
+            world.put(path, content)
+        world.put(".git/index", index)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("save", SAVES)
+def test_a_save_at_every_step_is_never_lost(tmp_path: Path, save: Callable[[World, str], None]) -> None:
+    for step_number in range(20):
+        for number, name in enumerate(PATHS):
+            w = World(tmp_path / f"w{step_number}-{number}")
+            w.base()
+            engine = w.engine()
+            engine.capture("ses/1", labels={})
+            w.agent()
+            _save_at(engine, w, step_number, lambda w=w, name=name: save(w, name))  # type: ignore[misc]
+            with contextlib.suppress(ConflictError):
+                restore(engine, "ses/1", "ses/1u")
+            assert MINE in everywhere(w) + in_history(w), (step_number, name)
+            shutil.rmtree(w.root)
+
+
+def _save_at(engine: Engine, w: World, wanted: int, save: Callable[[], None]) -> None:
+    counted = iter(range(1000))
+
+    def hook(step: str) -> None:
+        if next(counted) == wanted:
+            save()
+
+    engine.hook = hook
+    if wanted > 18:
+        save()
+
+
+def test_a_conflict_rolls_everything_back_and_names_the_path(world: World) -> None:
+    engine = world.engine()
+    plan = planned(engine)
+    world.put("u.txt", MINE)
+    before = world.state()
+    with pytest.raises(ConflictError) as conflict:
+        engine.apply(plan)
+    assert conflict.value.code == "files_moved"
+    assert "u.txt" in conflict.value.message
+    assert differing(before, world.state()) == {}
+    restore(engine, "ses/1", "ses/2u")
+    assert world.get("u.txt") == b"untracked\n"
+
+
+def test_an_editor_that_goes_on_writing_into_the_old_file_is_rescued(world: World) -> None:
+    engine = world.engine()
+    plan = planned(engine)
+    with open(world.path("a.txt"), "ab") as editor:
+        engine.apply(plan)
+        editor.write(MINE)
+    (kept,) = engine.finish(plan.txid)
+    assert kept.path == "a.txt"
+    with open(kept.reason.removeprefix("moved to "), "rb") as stream:
+        assert stream.read() == b"a by the agent\n" + MINE
+
+
+def test_a_staging_since_the_plan_is_a_conflict(world: World) -> None:
+    engine = world.engine()
+    plan = planned(engine)
+    world.git("add", "u.txt")
+    before = world.state()
+    with pytest.raises(ConflictError) as conflict:
+        engine.apply(plan)
+    assert (conflict.value.code, differing(before, world.state())) == ("index_moved", {})
+
+
+def test_a_commit_since_the_plan_is_a_conflict(world: World) -> None:
+    engine = world.engine()
+    plan = planned(engine)
+    world.git("commit", "-q", "--allow-empty", "-m", "meanwhile")
+    before = world.state()
+    with pytest.raises(ConflictError) as conflict:
+        engine.apply(plan)
+    assert (conflict.value.code, differing(before, world.state())) == ("head_moved", {})
+
+
+def test_a_locked_index_is_a_conflict_and_captures_do_not_mind(world: World) -> None:
+    """C54: `index.lock` left behind."""
+    world.put(".git/index.lock", "")
+    engine = world.engine()
+    engine.capture("ses/2", labels={})
+    plan = planned(engine)
+    before = world.files()
+    with pytest.raises(ConflictError) as conflict:
+        engine.apply(plan)
+    assert conflict.value.code == "index_locked"
+    assert (world.files(), world.exists(".git/index.lock")) == (before, True)
+
+
+def test_files_that_appeared_later_are_in_the_undo(world: World) -> None:
+    """C64: a download goes, is listed before it goes, and comes back."""
+    world.put("download.bin", MINE)
+    engine = world.engine()
+    plan = restore(engine, "ses/1", "ses/1u")
+    assert "download.bin" in {step.path for step in plan.deletions}
+    assert not world.exists("download.bin")
+    restore(engine, "ses/1u", "ses/2u")
+    assert world.get("download.bin") == MINE
+
+
+def test_untouched_files_keep_their_times(world: World) -> None:
+    keep = os.stat(world.path("dir"))
+    world.put("dir/keep.txt", "k")
+    engine = world.engine()
+    engine.capture("ses/2", labels={})
+    stamp = os.stat(world.path("dir/keep.txt"))
+    world.put("a.txt", "again\n")
+    restore(engine, "ses/2", "ses/2u")
+    assert os.stat(world.path("dir/keep.txt")) == stamp
+    assert os.stat(world.path("dir")).st_ino == keep.st_ino
+
+
+def test_a_file_that_is_written_all_the_time(world: World) -> None:
+    """C45: the capture ends, and says which file it could not hold still, if it met it."""
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            append(world, "busy.log")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        taken = [world.engine().capture(f"ses/b{number}", labels={}) for number in range(3)]
+    finally:
+        stop.set()
+        writer.join()
+    assert {missed.path for checkpoint in taken for missed in checkpoint.uncaptured} <= {"busy.log"}
+    content = world.git("show", f"{taken[-1].commit}:worktree/busy.log")
+    assert content == MINE * (len(content) // len(MINE))
+
+
+def _hold(root: str, ready: "multiprocessing.synchronize.Event", done: "multiprocessing.synchronize.Event") -> None:
+    engine = Engine.open(Path(root), owner="session ses_1")
+
+    def progress(phase: str, part: int, total: int) -> None:
+        ready.set()
+        done.wait(30)
+
+    engine.capture("other/1", labels={}, progress=progress)
+
+
+def test_the_holder_of_the_lock_is_named(world: World) -> None:
+    """C66: two sessions of different processes in one tree."""
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    holder = context.Process(target=_hold, args=(str(world.root), ready, done))
+    holder.start()
+    assert ready.wait(30)
+    try:
+        with pytest.raises(RefusedError) as refused:
+            world.engine(lock_wait_s=0.1).capture("ses/2", labels={})
+        assert refused.value.code == "workspace_busy"
+        assert f"process {holder.pid} (session ses_1)" in refused.value.message
+    finally:
+        done.set()
+        holder.join()
+    assert world.engine().capture("ses/2", labels={}).files > 0
+
+
+def test_the_lock_is_held_from_apply_to_finish(world: World) -> None:
+    engine, other = world.engine(), world.engine(lock_wait_s=0.0)
+    plan = planned(engine)
+    engine.apply(plan)
+    with pytest.raises(RefusedError) as refused:
+        other.capture("ses/2", labels={})
+    assert refused.value.code == "workspace_busy"
+    with pytest.raises(RefusedError) as refused:
+        engine.capture("ses/2", labels={})
+    assert refused.value.code == "restore_in_progress"
+    engine.finish(plan.txid)
+    other.capture("ses/2", labels={})
+
+
+def test_two_processes_capture_at_once(world: World) -> None:
+    script = (
+        "import sys; from pathlib import Path; from hub.checkpoint.engine import Engine;"
+        "e = Engine.open(Path(sys.argv[1]), lock_wait_s=60.0);"
+        "[e.capture(f'{sys.argv[2]}/{n}', labels={}) for n in range(5)]"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", script, str(world.root), name]) for name in ("one", "two")]
+    assert [child.wait() for child in children] == [0, 0]
+    assert len({checkpoint.tree_digest for checkpoint in world.engine().list()}) == 2
+
+
+def test_pruning_at_the_same_time_leaves_no_hole(world: World) -> None:
+    """A checkpoint is complete or not there, while somebody prunes in a loop."""
+    stop = threading.Event()
+
+    def prune() -> None:
+        while not stop.is_set():
+            world.git("prune", "--expire=now", check=False)
+
+    pruner = threading.Thread(target=prune)
+    pruner.start()
+    engine = world.engine()
+    try:
+        for number in range(6):
+            world.put("u.txt", f"turn {number}\n")
+            with contextlib.suppress(CheckpointError):
+                engine.capture(f"ses/p{number}", labels={})
+    finally:
+        stop.set()
+        pruner.join()
+    for checkpoint in engine.list():
+        assert world.git("rev-list", "--objects", checkpoint.commit)
