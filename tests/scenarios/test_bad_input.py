@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.protocol import State
 
 from hub.client import HubClient
 from hub.errors import UnavailableError
@@ -33,8 +34,12 @@ def hello(token: str, **changes: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def raw(hub: HubProcess, **options: Any) -> AsyncIterator[ClientConnection]:
     record = decode_record(record_path(hub.home).read_bytes())
-    async with connect(record.url, proxy=None, max_size=None, **options) as socket:
-        yield socket
+    peer = await connect(record.url, proxy=None, max_size=None, **options)
+    try:
+        yield peer
+    finally:
+        if peer.state is State.OPEN:
+            await peer.close()
 
 
 def token_of(hub: HubProcess) -> str:
