@@ -74,9 +74,14 @@ def user_message(text: str, *, id: str = "", run_id: str = "") -> Message:
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[ToolCallPart, ...]:
-    """Return the calls of the last assistant message that have no result yet, in call order."""
+    """Return the calls of the last answer that have no result yet, in call order.
+
+    What a person said after an answer closes it: calls that a run left open when it ended are nobody's to carry out.
+    """
     answered: set[str] = set()
     for message in reversed(messages):
+        if message.role == "user":
+            return ()
         if message.role == "assistant":
             return tuple(call for call in message.calls if call.id not in answered)
         answered.update(result.call_id for result in message.results)

@@ -137,3 +137,10 @@ def test_views_of_a_message() -> None:
     assert (message.text, message.calls, message.results) == ("one two", (call(0),), ())
     assert [part.ok for part in result(0).results] == [True]
     assert not ToolResultPart("call_0", "editor", "failed", "").ok
+
+
+def test_calls_that_an_ended_run_left_open_are_not_owed_to_the_next_one() -> None:
+    left = Message("assistant", (ToolCallPart("call_1", "editor", {}),), "m2", "run_1")
+    assert [call.id for call in open_calls([user_message("do it"), left])] == ["call_1"]
+    assert open_calls([user_message("do it"), left, user_message("something else")]) == ()
+    assert [message.role for message in repaired([left, user_message("go on")])] == ["assistant", "tool", "user"]
