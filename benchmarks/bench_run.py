@@ -20,7 +20,7 @@ from benchmarks.modules import heavy_ones, loaded_by_a_scripted_run
 from benchmarks.processes import Hub, make_repository, model_section, running_hub, scripted_server, workshop
 
 RUNS = 200
-WORKER_RUNS = 100
+WORKER_RUNS = 60
 EDGE = 20
 """How many runs at either end of a session are compared."""
 CHECKPOINT_EVERY = 4

@@ -24,7 +24,7 @@ from benchmarks.measuring import (
 from benchmarks.processes import PYTHON, environment, model_section, running_hub, workshop
 
 RUNS = 7
-SETTLE_S = 0.5
+SETTLE_S = 0.3
 """Seconds that a hub has been ready for when its memory is read."""
 READY_GOAL_S = 0.6
 MEMORY_GOAL_MB = 80.0
@@ -49,7 +49,7 @@ async def measured(runs: int, *, worker: bool) -> Report:
         for number in range(runs):
             await one_round(folder / str(number), times, sizes)
         if worker:
-            facts["children with a model configured"] = await one_with_a_worker(folder / "model", sizes)
+            facts |= await one_with_a_worker(folder / "model", sizes)
     facts["children of an idle hub"] = "none" if not any(sizes["children"]) else "see the row"
     return report("bench_startup", [*time_rows(times), *memory_rows(sizes)], facts)
 
@@ -72,15 +72,16 @@ async def one_round(home: Path, times: Times, sizes: Sizes) -> None:
         sizes["children"].append(sum(size for _, size in hub.children()))
 
 
-async def one_with_a_worker(home: Path, sizes: Sizes) -> str:
-    """Read the memory of a hub whose model worker has loaded its library; return its children as text."""
+async def one_with_a_worker(home: Path, sizes: Sizes) -> dict[str, str]:
+    """Read the memory of a hub whose model worker has loaded its library; return what is told of its children."""
     async with running_hub(home, config=model_section("openai/benchmark", NOBODY)) as hub:
-        await hub.model_ready()
+        states = await hub.model_ready()
         await asyncio.sleep(SETTLE_S)
         children = hub.children()
         sizes["worker hub"].append(hub.memory()[0])
         sizes["worker children"].append(sum(size for _, size in children))
-    return ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in children)
+    told = ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in children)
+    return {"children with a model configured": told, "states of the model worker": ", ".join(states)}
 
 
 def time_rows(times: Times) -> list[Row]:

@@ -26,8 +26,7 @@ PYTHON = sys.executable
 HUB = (PYTHON, "-m", "hub")
 START_S = 60.0
 STOP_S = 30.0
-ON_THE_WAY = ("starting", "loading", "idle")
-"""States of a model worker that will be ready by itself."""
+STATE_POLL_S = 0.05
 KEY_VARIABLE = "BENCHMARK_KEY"
 KEY = "sk-loopback-benchmark"
 POLL_S = 0.002
@@ -87,13 +86,19 @@ class Hub:
             status: Status = await client.call("hub.status")
             return status
 
-    async def model_ready(self) -> None:
-        """Wait until its model worker can ask models. Raises RuntimeError when it tells of trouble, TimeoutError."""
+    async def model_ready(self) -> list[str]:
+        """Wait until its model worker can ask models; return the states that were seen on the way. Raises TimeoutError.
+
+        A worker that dies is started again by the hub: its trouble is one of the states.
+        """
+        seen: list[str] = []
         async with asyncio.timeout(START_S):
-            while (state := (await self.status()).components["model"]) != "ready":
-                if state not in ON_THE_WAY:
-                    raise RuntimeError(f"the model worker: {state}")
-                await asyncio.sleep(0.05)
+            while seen[-1:] != ["ready"]:
+                state = (await self.status()).components["model"]
+                if seen[-1:] != [state]:
+                    seen.append(state)
+                await asyncio.sleep(STATE_POLL_S)
+        return seen
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of the hub so far, without its children. The kernel counts in ticks of 10 ms."""

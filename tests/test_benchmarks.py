@@ -62,6 +62,7 @@ def test_bench_startup_tells_every_row(stand_in: str) -> None:
     assert set(told["rows"]) == STARTUP_KEYS | {"worker_rss", "worker_children"}
     assert (told["rows"]["python"]["count"], told["rows"]["children"]["median"]) == (1, 0.0)
     assert "hub.agent.worker" in told["facts"]["children with a model configured"]
+    assert told["facts"]["states of the model worker"].endswith("ready")
     assert told["rows"]["worker_children"]["median"] > 0
 
 
