@@ -26,7 +26,7 @@ def build(store: Store, transaction: Transaction, now: IndexState, target: Index
     if target.raw is not None:
         _write_raw(store, path, target.raw)
     else:
-        _read_tree(store, path, target, keep_stat=now.present and now.raw is None)
+        _read_tree(store, path, target, keep_stat=now.raw is None and os.path.exists(store.user_index))
     with open(path, "rb+") as stream:
         os.fsync(stream.fileno())
         return os.fstat(stream.fileno()).st_ino
@@ -41,9 +41,7 @@ def _write_raw(store: Store, path: bytes, blob: str) -> None:
 
 def _read_tree(store: Store, path: bytes, target: IndexState, *, keep_stat: bool) -> None:
     view = store.user.with_index(path)
-    if not target.present:
-        view.run("read-tree", "--empty")
-    elif keep_stat:
+    if keep_stat:
         shutil.copy2(store.user_index, path)  # git tells from its time which stat data to distrust
         view.run("read-tree", "--reset", target.tree)
     else:

@@ -32,14 +32,13 @@ class IndexState(Record, frozen=True, kw_only=True):
     """The user's index. `tree` holds stage 0, `stages` the tree of each conflict stage.
 
     `raw` is the blob of the index file itself, kept when entries carry what trees cannot (flags, stages, intents);
-    None otherwise. `digest` is equal for equal entries, whatever their stat data.
+    None otherwise. `digest` is equal for equal entries, whatever their stat data; no index is an index without entries.
     """
 
     tree: str
     stages: dict[str, str]
     raw: str | None
     digest: str
-    present: bool
 
 
 class Missed(Record, frozen=True, kw_only=True):

@@ -120,7 +120,7 @@ def _most_common(files: Mapping[bytes, int], walked: Walked) -> dict[str, int]:
     for bits in files.values():
         counts[_kind(bits)][bits] += 1
     counts["40000"].update(walked.folders.values())
-    return {kind: counts[kind].most_common(1)[0][0] if counts[kind] else bits for kind, bits in USUAL.items()}
+    return {kind: max(counts[kind], key=counts[kind].__getitem__, default=bits) for kind, bits in USUAL.items()}
 
 
 def _of_hidden(top: bytes, names: list[bytes]) -> dict[bytes, int]:

@@ -57,16 +57,15 @@ class IndexReader:
         if os.path.lexists(copy):
             os.unlink(copy)
         view = self._store.user.with_index(copy)
-        present = os.path.exists(self._store.user_index)
-        if present:
+        if os.path.exists(self._store.user_index):
             shutil.copy2(self._store.user_index, copy)
         checksum = checksum_of(copy)
         rows = _rows(view)
-        state = self._state(view, copy, rows, present=present)
+        state = self._state(view, copy, rows)
         plain = frozenset(row.name for row in rows if row.mode != b"160000")
         return Staged(state, plain, frozenset(row.name for row in rows if row.mode == b"160000"), checksum)
 
-    def _state(self, view: Repository, copy: bytes, rows: list[Row], *, present: bool) -> IndexState:
+    def _state(self, view: Repository, copy: bytes, rows: list[Row]) -> IndexState:
         intents = _intents(view, copy)
         digest = hashlib.sha256(b"\0".join(b" ".join((r.tag, r.mode, r.oid, r.stage, r.name)) for r in rows))
         digest.update(b"\0\0" + b"\0".join(intents))
@@ -78,7 +77,6 @@ class IndexReader:
             stages={stage: self._tree(some) for stage, some in staged.items() if some},
             raw=_raw(view, copy) if special else None,
             digest=digest.hexdigest(),
-            present=present,
         )
 
     def _tree(self, rows: list[Row]) -> str:

@@ -352,10 +352,10 @@ def test_an_unreadable_file_is_named_and_the_rest_captured(tmp_path: Path) -> No
         os.chmod(w.path("shut"), 0o000)
         subprocess.run(["chown", "-R", "65534:65534", str(home)], check=True)
         script = (
-            "import os,sys; os.setgid(65534); os.setuid(65534)\n"
-            "from pathlib import Path; from hub.checkpoint.engine import Engine\n"
-            "e=Engine.open(Path(sys.argv[1])); c=e.capture('ses/1', labels={}); Path(sys.argv[1],'a.txt').write_text('x')\n"
-            "p=e.plan('ses/1', undo_ref='ses/1u', labels={}); e.apply(p); e.finish(p.txid)\n"
+            "import os, sys, git.cmd; from pathlib import Path; from hub.checkpoint.engine import Engine\n"
+            "os.setgid(65534); os.setuid(65534); root = Path(sys.argv[1])\n"
+            "e = Engine.open(root); c = e.capture('ses/1', labels={}); (root / 'a.txt').write_text('x')\n"
+            "p = e.plan('ses/1', undo_ref='ses/1u', labels={}); e.apply(p); e.finish(p.txid)\n"
             "print(c.files, sorted((u.path, u.why) for u in c.uncaptured))"
         )
         done = subprocess.run([sys.executable, "-c", script, str(w.root)], capture_output=True, text=True, check=False)
