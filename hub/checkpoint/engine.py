@@ -6,6 +6,7 @@ that never reached its last operation is rolled back, one that passed its commit
 """
 
 import contextlib
+import errno
 import logging
 import os
 import secrets
@@ -17,6 +18,7 @@ from typing import Literal
 from hub.checkpoint import operations, trees
 from hub.checkpoint.journal import APPLIED, DONE, PLAN, Transaction, slots_for, transactions
 from hub.checkpoint.locks import WorktreeLock
+from hub.checkpoint.meta import State
 from hub.checkpoint.places import check_place
 from hub.checkpoint.planning import Draft, Planner
 from hub.checkpoint.records import Found, Hole, Records, checkpoint_of, describe
@@ -37,6 +39,14 @@ FIRST_BUDGET_S = 120.0
 """For a capture that reads every file, because there was none before."""
 DRAFTS = 5
 """How often a plan is drawn up anew because a path in its way had to be captured first."""
+
+_CODES = {
+    errno.EACCES: "store_unwritable",
+    errno.EPERM: "store_unwritable",
+    errno.EROFS: "store_unwritable",
+    errno.ENOSPC: "disk_full",
+    errno.EDQUOT: "disk_full",
+}
 
 
 class Engine:
@@ -85,27 +95,30 @@ class Engine:
 
     def list(self, prefix: str = "") -> list[Checkpoint]:
         """Return the checkpoints of the repository whose refs begin with `prefix`, in order of ref."""
-        return [checkpoint_of(found) for found in self._records.all(prefix)]
+        with _told():
+            return [checkpoint_of(found) for found in self._records.all(prefix)]
 
     def get(self, ref: str) -> Checkpoint:
         """Return a checkpoint. Raises NotFoundError checkpoint_not_found, CheckpointError checkpoint_incomplete."""
-        return checkpoint_of(self._records.find(ref))
+        with _told():
+            return checkpoint_of(self._records.find(ref))
 
     def diff(self, old_ref: str, new_ref: str | None) -> Sequence[Change]:
         """Return what differs from one checkpoint to another, or to the worktree as it is now. Raises as `get`."""
-        old = self._records.find(old_ref).state
-        if new_ref is not None:
-            return trees.changes(self._store.side, old, self._records.find(new_ref).state)
-        with self._working(FIRST_BUDGET_S):
-            return trees.changes(self._store.side, old, self._snapshots.take(_no_progress).state)
+        with self._compared(old_ref, new_ref) as (old, new):
+            return trees.changes(self._store.side, old, new)
 
     def patch(self, old_ref: str, new_ref: str | None, paths: Sequence[str] = ()) -> str:
         """Return the same as a unified diff for people. Raises as `get`."""
-        old = self._records.find(old_ref).state.worktree
-        if new_ref is not None:
-            return trees.patch(self._store.side, old, self._records.find(new_ref).state.worktree, paths)
-        with self._working(FIRST_BUDGET_S):
-            return trees.patch(self._store.side, old, self._snapshots.take(_no_progress).state.worktree, paths)
+        with self._compared(old_ref, new_ref) as (old, new):
+            return trees.patch(self._store.side, old.worktree, new.worktree, paths)
+
+    @contextlib.contextmanager
+    def _compared(self, old_ref: str, new_ref: str | None) -> Iterator[tuple[State, State]]:
+        """Give two states: of two checkpoints, or of one and the worktree now, which is locked meanwhile."""
+        with _told() if new_ref is not None else self._working(FIRST_BUDGET_S):
+            old = self._records.find(old_ref).state
+            yield old, self._records.find(new_ref).state if new_ref else self._snapshots.take(_no_progress).state
 
     def plan(
         self, target_ref: str, *, undo_ref: str, labels: Mapping[str, str], paths: Sequence[str] | None = None
@@ -184,20 +197,22 @@ class Engine:
 
     def forget(self, refs: Sequence[str]) -> None:
         """Delete checkpoints' refs, all or none. Their objects stay until git cleans up by itself."""
-        self._records.forget(refs)
+        with _told():
+            self._records.forget(refs)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        os.makedirs(self._store.room, mode=0o700, exist_ok=True)
-        lock = self._taken()
-        with lock.held(self._owner):
-            for view in self._store.views():
-                view.inherit = [lock.descriptor]
-            try:
-                yield
-            finally:
+        with _told():
+            os.makedirs(self._store.room, mode=0o700, exist_ok=True)
+            lock = self._taken()
+            with lock.held(self._owner):
                 for view in self._store.views():
-                    view.inherit, view.deadline = [], None
+                    view.inherit = [lock.descriptor]
+                try:
+                    yield
+                finally:
+                    for view in self._store.views():
+                        view.inherit, view.deadline = [], None
 
     def _taken(self) -> WorktreeLock:
         if self._lock is None:
@@ -207,22 +222,15 @@ class Engine:
     @contextlib.contextmanager
     def _working(self, budget_s: float | None) -> Iterator[None]:
         """Hold the lock, settle what was left, give git this much time (None: its own patience)."""
-        try:
-            with self._locked():
-                self._store.prepare()
-                self._settle()
-                if budget_s is not None:
-                    first = not os.path.exists(self._store.index)
-                    give_up = time.monotonic() + (max(budget_s, FIRST_BUDGET_S) if first else budget_s)
-                    for view in self._store.views():
-                        view.deadline = give_up
-                yield
-        except GitFailed as failure:
-            raise CheckpointError(f"Git could not do its part: {failure}", code="git_failed") from failure
-        except PermissionError as error:
-            raise CheckpointError(
-                f"The repository's git directory cannot be written: {error}", code="store_unwritable"
-            ) from error
+        with self._locked():
+            self._store.prepare()
+            self._settle()
+            if budget_s is not None:
+                first = not os.path.exists(self._store.index)
+                give_up = time.monotonic() + (max(budget_s, FIRST_BUDGET_S) if first else budget_s)
+                for view in self._store.views():
+                    view.deadline = give_up
+            yield
 
     @contextlib.contextmanager
     def _ending(self, txid: str) -> Iterator[Transaction]:
@@ -341,6 +349,18 @@ class Engine:
         ):
             raise ConflictError("HEAD has moved since the restore was planned.", code="head_moved")
         return staged.checksum
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell what git and the system refuse as errors with a code."""
+    try:
+        yield
+    except GitFailed as failure:
+        raise CheckpointError(f"Git could not do its part: {failure}", code="git_failed") from failure
+    except OSError as error:
+        code = _CODES.get(error.errno or 0, "checkpoint_failed")
+        raise CheckpointError(f"The system refused: {error}", code=code) from error
 
 
 def _no_hook(step: str) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from hub.checkpoint.files import sync_directory, write_durably
+from hub.checkpoint.values import CheckpointError
 
 PLAN, APPLIED, DONE = b"plan.json", b"applied", b"done.json"
 Kind = Literal["delete", "rmdir", "displace", "mkdir", "write", "create", "chmod"]
@@ -69,10 +70,15 @@ class Transaction:
         sync_directory(os.path.dirname(self.folder))
 
     def read(self) -> Journal:
-        """Return the journal, before or after the commit point."""
+        """Return the journal, before or after the commit point. Raises CheckpointError journal_unreadable."""
         name = DONE if self.has(DONE) else PLAN
         with open(self.path(name), "rb") as stream:
-            return msgspec.json.decode(stream.read(), type=Journal)
+            content = stream.read()
+        try:
+            return msgspec.json.decode(content, type=Journal)
+        except msgspec.DecodeError as error:
+            path = os.fsdecode(self.path(name))
+            raise CheckpointError(f"The journal {path} cannot be read: {error}", code="journal_unreadable") from error
 
     def mark_applied(self) -> None:
         """Note that every operation is done: from here on only the caller knows whether it counts."""

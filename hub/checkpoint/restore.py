@@ -62,10 +62,7 @@ class Restorer:
         self, plan: Plan, now: State, target: State, transaction: Transaction, slots: bytes, index_checksum: str
     ) -> Journal:
         self._hook("staging")
-        os.mkdir(slots, PRIVATE)
-        if os.path.dirname(slots) == self._store.top:
-            with open(os.path.join(slots, b".gitignore"), "wb") as stream:
-                stream.write(b"*\n")
+        self._make_folder(slots)
         self._check_file_system(plan)
         inodes = self._stage_files(slots, [*plan.writes, *plan.creations])
         index = None
@@ -80,6 +77,13 @@ class Restorer:
             operations=list(operations(plan, inodes)),
             index=index,
         )
+
+    def _make_folder(self, path: bytes) -> None:
+        """Make a folder of ours; one in the worktree hides itself from git."""
+        os.mkdir(path, PRIVATE)
+        if os.path.dirname(path) == self._store.top:
+            with open(os.path.join(path, b".gitignore"), "wb") as stream:
+                stream.write(b"*\n")
 
     def _check_file_system(self, plan: Plan) -> None:
         """Raise RefusedError other_filesystem for a path on another mount: nothing can be renamed to there."""
@@ -174,7 +178,8 @@ class Restorer:
     def _put_aside(self, ground: Ground, txid: str, operation: Operation) -> Kept:
         """Move a slot's content to where nothing is cleaned up."""
         folder = self._rescue_folder(txid)
-        os.makedirs(folder, PRIVATE, exist_ok=True)
+        if not os.path.isdir(folder):
+            self._make_folder(folder)
         with directory(folder) as target:
             if exists(ground.slot(operation.slot)):
                 os.rename(operation.slot, operation.slot, src_dir_fd=ground.slots, dst_dir_fd=target)

@@ -46,15 +46,10 @@ class Snapshots:
             return self._take(progress, forced)
         except GitFailed as failure:
             raise CheckpointError(f"The state could not be captured: {failure}") from failure
-        except OSError as error:
-            raise CheckpointError(f"The state could not be captured: {error}", code=_code(error)) from error
 
     def index(self) -> Staged:
-        """Return the user's index alone. Raises CheckpointError."""
-        try:
-            return self._indexes.read()
-        except GitFailed as failure:
-            raise CheckpointError(f"The index could not be read: {failure}") from failure
+        """Return the user's index alone."""
+        return self._indexes.read()
 
     def forget_index(self) -> None:
         """Drop the private index, so that every file is read anew."""
@@ -131,7 +126,3 @@ def _of_hidden(top: bytes, names: list[bytes]) -> dict[bytes, int]:
         if os.path.isfile(path) and not os.path.islink(path):
             found[name] = os.lstat(path).st_mode & 0o7777
     return found
-
-
-def _code(error: OSError) -> str:
-    return "store_unwritable" if isinstance(error, PermissionError) else "checkpoint_failed"

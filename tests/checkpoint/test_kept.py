@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -273,3 +274,47 @@ def test_a_socket_is_named(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
         listener.bind("sock")
         taken = w.engine().capture("ses/1", labels={})
     assert [(row.path, row.why) for row in taken.uncaptured] == [("sock", "special_file")]
+
+
+def test_a_worktree_on_another_file_system_than_its_git_directory(tmp_path: Path) -> None:
+    """Contents are staged in the worktree, in a folder that hides itself and goes; so is what was in the way."""
+    shm = Path("/dev/shm", f"turnback-test-{os.getpid()}")
+    if not shm.parent.is_dir() or shm.parent.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system")
+    try:
+        w = World(tmp_path / "w", f"--separate-git-dir={shm}")
+        w.base()
+        w.put(".gitignore", "*.ign\n")
+        engine, before = w.engine(), w.state()
+        engine.capture("ses/1", labels={})
+        w.agent()
+        w.remove("c.txt")
+        w.put("c.txt/left.ign", "ignored\n")
+        plan = engine.plan("ses/1", undo_ref="ses/1u", labels={})
+        engine.apply(plan)
+        assert w.git("status", "--porcelain", "--ignored").count(b".turnback-") == 1
+        (rescued,) = engine.finish(plan.txid)
+        assert Path(rescued.reason.removeprefix("moved to "), "left.ign").read_text() == "ignored\n"
+        shutil.rmtree(next(w.root.glob(".turnback-rescue-*")))
+        assert differing(before, w.state()) == {}
+    finally:
+        shutil.rmtree(shm, ignore_errors=True)
+
+
+def test_a_path_on_another_mount_is_refused(w: World) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(w.root / "dir")], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        w.put("dir/x.txt", "x\n")
+        engine = w.engine()
+        engine.capture("ses/1", labels={})
+        w.put("dir/x.txt", "agent\n")
+        w.put("a.txt", "agent\n")
+        before = w.state()
+        plan = engine.plan("ses/1", undo_ref="ses/1u", labels={})
+        with pytest.raises(RefusedError) as refused:
+            engine.apply(plan)
+        assert (refused.value.code, differing(before, w.state())) == ("other_filesystem", {})
+    finally:
+        subprocess.run(["umount", str(w.root / "dir")], check=True)

@@ -7,12 +7,16 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hub.checkpoint import restore as restores
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.journal import Operation
+from hub.checkpoint.moves import Ground
 from hub.checkpoint.values import CheckpointError, Plan
 from hub.errors import ConflictError, RefusedError
 from tests.checkpoint.world import World, differing, restore
@@ -302,3 +306,66 @@ def test_pruning_at_the_same_time_leaves_no_hole(world: World) -> None:
         pruner.join()
     for checkpoint in engine.list():
         assert world.git("rev-list", "--objects", checkpoint.commit)
+
+
+def test_a_git_child_that_outlives_its_parent_keeps_the_lock(world: World, tmp_path: Path) -> None:
+    """The process that captures is killed while git works: nobody else begins before that git has ended."""
+    started, hold = tmp_path / "started", tmp_path / "hold"
+    hold.touch()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    git = shutil.which("git")
+    (tools / "git").write_text(
+        f'#!/bin/sh\ncase "$*" in *porcelain*) touch {started}; while [ -e {hold} ]; do sleep 0.02; done;; esac\n'
+        f'exec {git} "$@"\n'
+    )
+    (tools / "git").chmod(0o755)
+    script = (
+        "import sys; from pathlib import Path; from hub.checkpoint.engine import Engine;"
+        "Engine.open(Path(sys.argv[1])).capture('ses/2', labels={})"
+    )
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    parent = subprocess.Popen([sys.executable, "-c", script, str(world.root)], env=environment)
+    while not started.exists():
+        assert parent.poll() is None
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
+    with pytest.raises(RefusedError) as refused:
+        world.engine(lock_wait_s=0.0).capture("ses/3", labels={})
+    assert refused.value.code == "workspace_busy"
+    hold.unlink()
+    assert world.engine(lock_wait_s=60.0).capture("ses/3", labels={}).files > 0
+    assert [checkpoint.ref for checkpoint in world.engine().list()] == ["ses/1", "ses/3"]
+
+
+def test_contents_and_journal_are_durable_before_the_first_rename(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What SIGKILL cannot show: the order of fsync and rename."""
+    told: list[str] = []
+    real_sync, real_do = os.fsync, restores.do
+
+    def sync(descriptor: int) -> None:
+        told.append(os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(str(world.root)))
+        real_sync(descriptor)
+
+    def do(ground: Ground, operation: Operation) -> None:
+        told.append("operation")
+        real_do(ground, operation)
+
+    engine = world.engine()
+    plan = planned(engine)
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(restores, "do", do)
+    engine.apply(plan)
+    monkeypatch.undo()
+    engine.finish(plan.txid)
+    folder = f"/.git/turnback/txn/{plan.txid}"
+    first = told.index("operation")
+    wanted = [f"{folder}/slots/s{number}" for number in range(len(plan.writes) + len(plan.creations))]
+    wanted += [f"{folder}/index.new", f"{folder}/slots", f"{folder}/plan.json.tmp", folder, "/.git/turnback/txn"]
+    assert set(wanted) <= set(told[:first])
+    last = max(number for number, what in enumerate(told) if what == "operation")
+    assert {"", "/dir", "/dir/sub", "/.git"} <= set(told[last:])
+    assert told.index(f"{folder}/applied.tmp") > last
