@@ -1,7 +1,8 @@
 """Processes that the benchmarks start: hubs in homes of their own, an OpenAI-compatible server on loopback.
 
-Invariant: each has gone when its context is left, however that happens. Homes and repositories lie in temporary
+Invariant: each has gone when its context is left, by an error or Ctrl-C too. Homes and repositories lie in temporary
 folders; nothing of the person's own home, settings or repositories is used.
+Not promised: that a benchmark which is itself killed takes its processes along.
 """
 
 import asyncio
