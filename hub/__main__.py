@@ -38,10 +38,10 @@ async def _serve(home: Path, port: int | None) -> int:
     from hub.daemon.app import App
 
     app = App(loaded)
-    await app.start()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, app.ask_stop)
+    await app.start()
     await app.run()
     return ExitCode.OK
 

@@ -14,6 +14,7 @@ class Admission:
         self.on_free: Callable[[], None] = lambda: None
         self._max = max_parallel
         self._holders: dict[str, str] = {}
+        self._reserved: dict[str, str] = {}
         self._returning: list[tuple[str, str, asyncio.Future[None]]] = []
 
     def try_enter(self, worktree: str, who: str) -> bool:
@@ -47,6 +48,17 @@ class Admission:
             self._let_in()
             self.on_free()
 
+    def reserve(self, worktree: str, who: str) -> bool:
+        """Let nobody in from now on, whoever is in may finish. Returns False when somebody else has reserved it."""
+        return self._reserved.setdefault(worktree, who) == who
+
+    def release(self, worktree: str, who: str) -> None:
+        """End a reservation."""
+        if self._reserved.get(worktree) == who:
+            del self._reserved[worktree]
+            self._let_in()
+            self.on_free()
+
     def rename(self, old: str, new: str) -> None:
         """Let `new` hold what `old` held: a prompt that has become a run."""
         for worktree, holder in self._holders.items():
@@ -62,7 +74,8 @@ class Admission:
         return self._holders.get(worktree)
 
     def _free(self, worktree: str) -> bool:
-        return worktree not in self._holders and len(self._holders) < self._max
+        taken = worktree in self._holders or worktree in self._reserved
+        return not taken and len(self._holders) < self._max
 
     def _let_in(self) -> None:
         for entry in list(self._returning):

@@ -33,7 +33,7 @@ from hub.ids import new_id
 from hub.protocol.discovery import DiscoveryRecord
 from hub.protocol.methods import PROTOCOL_MIN, PROTOCOL_VERSION
 from hub.settings import Settings
-from hub.store import registry
+from hub.store import endings, registry
 from hub.store import runs as run_store
 from hub.store.database import Database, Transaction
 from hub.store.registry import TokenGrant
@@ -53,6 +53,7 @@ class App:
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
         self._stopping = asyncio.Event()
+        self._force = asyncio.Event()
         self._deadline_s = 10.0
         self._ready = False
 
@@ -77,6 +78,7 @@ class App:
         self._stack.push_async_callback(database.close)
         digest = discovery.token_digest(token)
         identity = await database.write(lambda tx: _identify(tx, digest))
+        self._stack.push_async_callback(_free_runs, database, identity.boot_id)
         self.services = self._make_services(database, identity)
         hub = server.Hub(database, self.services.bus, identity, self._handlers())
         hub.tokens = await database.read(registry.live_tokens)
@@ -192,7 +194,6 @@ class App:
 
     async def run(self) -> None:
         """Wait until the end is asked for, then drain and stop."""
-        self._force = asyncio.Event()
         await self._stopping.wait()
         self.dispatcher.drain()
         drained = asyncio.create_task(self.dispatcher.drained())
@@ -220,3 +221,8 @@ async def _close_tools(tools: Mapping[str, Tool]) -> None:
         close = getattr(tool, "close", None)
         if close is not None:
             await close()
+
+
+async def _free_runs(database: Database, boot_id: str) -> None:
+    """Leave the runs that are not over to the next start; a stop that was asked for is no crash."""
+    await database.write(lambda tx: endings.free_all(tx, boot_id))

@@ -39,6 +39,11 @@ class BeforeCheckpoint:
         mode = self._run.services.settings.config.checkpoint.mode
         return "required" if mode == "best_effort" and self._run.spec.preset == "yolo" else mode
 
+    @property
+    def pending(self) -> bool:
+        """Whether a capture is still being taken."""
+        return self._capture is not None and not self._capture.done()
+
     async def ready(self) -> None:
         """Wait until it is taken or has failed. Raises RunOver when it failed and is required."""
         if self._capture is None:
@@ -110,16 +115,21 @@ async def take_after(running: Running) -> tuple[str, ...]:
         budget_s=services.settings.config.checkpoint.budget_s,
     )
     try:
-        captured = await services.worktrees.capture(request)
+        return await _capture_after(running, request, row.checkpoint_id)
     except TurnbackError as error:
         code, reason = error.code, error.message
         await services.database.write(lambda tx: checkpoints.failed(tx, bond, "after", code, reason))
         return await services.database.read(lambda conn: calls.paths_of(conn, run_id))
 
+
+async def _capture_after(running: Running, request: Request, before_id: str) -> tuple[str, ...]:
+    services = running.services
+    captured = await services.worktrees.capture(request)
+
     def store(tx: Transaction) -> str:
         checkpoints.add(tx, captured)
-        runs.set_checkpoint(tx, run_id, "after_checkpoint_id", captured.id)
-        return str(checkpoints.row(tx.conn, row.checkpoint_id).ref)
+        runs.set_checkpoint(tx, running.run_id, "after_checkpoint_id", captured.id)
+        return str(checkpoints.row(tx.conn, before_id).ref)
 
     before_ref = await services.database.write(store)
     changes = await services.worktrees.work(running.spec.worktree, lambda engine: engine.diff(before_ref, captured.ref))

@@ -1,8 +1,9 @@
 """How a call becomes an answer: one table of handlers, and idempotency for everything that changes something.
 
-Three kinds of handler. `transactional` ones are functions of a transaction: effect, events and stored answer commit
-together. `prepared` ones look something up first (a directory, say), then are the same. `asynchronous` ones do I/O and
-store their answer after their effect; while they work, a repeat of the same key waits for the same answer.
+Four kinds of handler. `transactional` ones are functions of a transaction: effect, events and stored answer commit
+together. `prepared` ones look something up first (a directory, say), then are the same. `sealed` ones do I/O and
+store their answer in the transaction of their effect; `asynchronous` ones read, or have no effect to repeat. While a
+call works, a repeat of the same key waits for the same answer.
 """
 
 import asyncio
@@ -36,6 +37,9 @@ class Caller(msgspec.Struct, frozen=True):
 TransactionalHandler = Callable[[Transaction, Any, Caller], Any]
 PreparedHandler = Callable[[Transaction, Any, Caller, Any], Any]
 AsyncHandler = Callable[[Any, Caller], Awaitable[Any]]
+Seal = Callable[[Transaction, Any], None]
+"""Stores a call's answer in the transaction of its effect, so that neither is ever there without the other."""
+SealedHandler = Callable[[Any, Caller, Seal], Awaitable[Any]]
 
 
 class Handlers:
@@ -45,6 +49,7 @@ class Handlers:
         self._database = database
         self._prepared: dict[str, tuple[AsyncHandler, PreparedHandler]] = {}
         self._async: dict[str, AsyncHandler] = {}
+        self._sealed: dict[str, SealedHandler] = {}
         self._in_flight: dict[tuple[str, str], asyncio.Future[bytes]] = {}
 
     def transactional(self, name: str, handler: TransactionalHandler) -> None:
@@ -59,14 +64,18 @@ class Handlers:
         """Serve a method by a coroutine."""
         self._claim(name, self._async, handler)
 
+    def sealed(self, name: str, handler: SealedHandler) -> None:
+        """Serve a mutating method by a coroutine that seals its answer in the transaction of its effect."""
+        self._claim(name, self._sealed, handler)
+
     def _claim(self, name: str, table: dict[str, Any], handler: Any) -> None:
-        if name not in METHODS or name in self._prepared or name in self._async:
+        if name not in METHODS or name in {*self._prepared, *self._async, *self._sealed}:
             raise InternalError(f"Method {name} is unknown, or has a handler already.")
         table[name] = handler
 
     def complete(self) -> None:
         """Raise InternalError unless every method of the protocol has its handler."""
-        missing = set(METHODS) - set(self._prepared) - set(self._async) - HANDLED_BY_CONNECTION
+        missing = set(METHODS) - set(self._prepared) - set(self._async) - set(self._sealed) - HANDLED_BY_CONNECTION
         if missing:
             raise InternalError(f"Methods without a handler: {', '.join(sorted(missing))}.")
 
@@ -78,11 +87,14 @@ class Handlers:
 
     async def _once(self, method: Method, params: Mutation, caller: Caller) -> bytes:
         place = (caller.actor, params.idempotency_key)
-        if place in self._in_flight:
+        while place in self._in_flight:
             await asyncio.wait([self._in_flight[place]])
         digest = hashlib.sha256(method.name.encode() + msgspec.json.encode(params, order="deterministic")).hexdigest()
         if method.name in self._prepared:
             prepare, handler = self._prepared[method.name]
+            stored = await self._stored(method, params, caller, digest) if prepare is not _nothing else None
+            if stored is not None:
+                return stored
             found = await prepare(params, caller)
             return await self._database.write(
                 lambda tx: _in_transaction(
@@ -95,15 +107,29 @@ class Handlers:
         place = (caller.actor, params.idempotency_key)
         working = self._in_flight[place] = asyncio.get_running_loop().create_future()
         try:
-            stored = await self._database.read(lambda conn: registry.answered(conn, *place, method.name, digest))
+            stored = await self._stored(method, params, caller, digest)
             if stored is not None:
                 return stored
+            if method.name in self._sealed:
+                return await self._by_sealed(method, params, caller, digest)
             answer = msgspec.json.encode(await self._async[method.name](params, caller))
             await self._database.write(lambda tx: registry.remember_answer(tx, *place, method.name, digest, answer))
             return answer
         finally:
             working.set_result(b"")
             del self._in_flight[place]
+
+    async def _stored(self, method: Method, params: Mutation, caller: Caller, digest: str) -> bytes | None:
+        key = params.idempotency_key
+        return await self._database.read(lambda conn: registry.answered(conn, caller.actor, key, method.name, digest))
+
+    async def _by_sealed(self, method: Method, params: Mutation, caller: Caller, digest: str) -> bytes:
+        place = (caller.actor, params.idempotency_key)
+
+        def seal(tx: Transaction, answer: Any) -> None:
+            registry.remember_answer(tx, *place, method.name, digest, msgspec.json.encode(answer))
+
+        return msgspec.json.encode(await self._sealed[method.name](params, caller, seal))
 
 
 def _in_transaction(

@@ -84,9 +84,10 @@ class Dispatcher:
         """End a run that was asked to end and that nobody drives: queued, or interrupted."""
         if run_id in self._drivers:
             return
-        ending = Ending(state="cancelled", stop_reason="cancelled", error=CANCEL_TEXT.format(by))
+        text = CANCEL_TEXT.format(by)
+        ending = Ending(state="cancelled", stop_reason="cancelled", error=text)
         try:
-            await self._services.database.write(lambda tx: runs.end(tx, run_id, ending))
+            await self._services.database.write(lambda tx: self._settle_and_end(tx, run_id, ending, text))
         except IllegalMove:
             log.debug("the run had ended before it was cancelled", extra={"run_id": run_id})
 

@@ -151,6 +151,7 @@ class Driver:
     async def _stopped(self, reason: StopReason, text: str) -> Ending:
         """The run was cancelled from outside, by a person or by its time limit."""
         state = "cancelled" if reason == "cancelled" else "failed"
+        await self._services.children.end_run(self.hold.run_id)
         await self._services.database.write(lambda tx: self._settle_rest(tx, text))
         if self._running is None:
             return Ending(state=state, stop_reason=reason, error=text)

@@ -19,7 +19,7 @@ from hub.daemon.outputs import outputs_of
 from hub.daemon.running import Running
 from hub.domain.commands import analyse
 from hub.domain.messages import Message, ToolCallPart
-from hub.domain.policy import Facts, Rules, Ruling, arguments_hash, rule, targets
+from hub.domain.policy import Facts, Rules, Ruling, arguments_hash, rule, targets, targets_of
 from hub.ids import new_id
 from hub.store import approvals, calls, prompts, questions, runs
 from hub.store.approvals import NewApproval
@@ -28,6 +28,10 @@ from hub.store.database import Connection, Transaction
 
 INVALID = "invalid"
 """Source of the ruling on a call that cannot be carried out at all."""
+
+
+PLACE_RULES = ("base", "auto-approve:edits")
+"""Sources that allow a call because of where its files lie."""
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -68,9 +72,9 @@ class RunGate:
         await self._services.database.write(lambda tx: self._store(tx, batch_id, judged))
 
     async def _granted(self) -> frozenset[tuple[str, str]]:
-        hold, worktree, now = self._run.hold, self._run.spec.worktree, self._services.clock.now()
+        hold, workspace, now = self._run.hold, str(self._run.root), self._services.clock.now()
         return await self._services.database.read(
-            lambda conn: approvals.granted(conn, session_id=hold.session_id, worktree=worktree, now=now)
+            lambda conn: approvals.granted(conn, session_id=hold.session_id, workspace=workspace, now=now)
         )
 
     async def _judge(
@@ -156,11 +160,15 @@ class RunGate:
             self._run.wake.clear()
             seen = await self._services.database.read(lambda conn: self._look(conn, call.id))
             decided = await self._decide(call, seen)
-            if decided is not None:
-                await self._come_back()
-                return decided if isinstance(decided, Settled) else await self._begin(call, seen)
-            await self._step_aside(seen)
-            await self._run.wake.wait()
+            if decided is not None and self._run.waiting:
+                await self._come_back()  # things may have changed while it waited for its turn: look again
+            elif isinstance(decided, Settled) or (decided is not None and await self._begin(call, seen)):
+                return decided
+            elif decided is not None:
+                continue
+            elif not self._run.wake.is_set():
+                await self._step_aside(seen)
+                await self._run.wake.wait()
 
     def _look(self, conn: Connection, call_id: str) -> _Seen:
         return _Seen(
@@ -180,18 +188,36 @@ class RunGate:
             return await self._yield_to_steer(call, seen)
         if row.effect == "ask":
             return _answered(seen.question)
-        if row.verdict == "allow":
+        if row.verdict == "allow" and seen.approval is None and await self._leads_where_it_did(row):
             return Go(row.arguments)
         return await self._by_approval(call, seen)
 
+    async def _leads_where_it_did(self, row: Any) -> bool:
+        """Return whether a call that was allowed without a question still names what it named then.
+
+        A link that appeared since may lead out of the workspace: then a person is asked after all.
+        """
+        if row.effect not in ("read", "workspace") or row.source not in PLACE_RULES:
+            return True
+        subject = await self._subject(row)
+        tool = self._run.tools[row.name]
+        if all(self._is_inside(Path(path), tool) for path in subject.paths):
+            return True
+        mark = await fingerprint(self._run.root, subject.paths, commands=False)
+        new = self._new_approval(row.id, row.batch_id, subject, mark, "what it names leads out of the workspace now")
+        await self._services.database.write(lambda tx: approvals.open_for(tx, new))
+        self._run.wake.set()
+        return False
+
     async def _by_approval(self, call: ToolCallPart, seen: _Seen) -> Settled | Go | None:
         approval = seen.approval
-        if approval.state == "open":
+        if approval is None or approval.state == "open":
             return None
         if approval.state == "allowed":
             if await self._still_so(seen):
                 return Go(seen.call.arguments)
             await self._ask_anew(seen)
+            self._run.wake.set()
             return None
         return Settled("denied", refusal(approval.state, approval.decided_by, approval.message))
 
@@ -204,21 +230,27 @@ class RunGate:
         return await asyncio.to_thread(self._run.tools[row.name].subject, row.arguments, self._run.root)
 
     async def _ask_anew(self, seen: _Seen) -> None:
-        old = seen.approval
         subject = await self._subject(seen.call)
         mark = await fingerprint(self._run.root, subject.paths, commands=bool(subject.commands))
-        new = NewApproval(
-            call_id=old.call_id,
-            batch_id=old.batch_id,
-            targets=tuple(old.targets),
-            cwd=old.cwd,
-            reason="asked again: what it concerns has changed since it was allowed",
+        reason = "asked again: what it concerns has changed since it was allowed"
+        new = self._new_approval(seen.call.id, seen.call.batch_id, subject, mark, reason)
+        await self._services.database.write(lambda tx: approvals.open_for(tx, new))
+
+    def _new_approval(
+        self, call_id: str, batch_id: str, subject: Subject, mark: dict[str, str], reason: str
+    ) -> NewApproval:
+        expires_s = self._services.settings.config.approvals.expires_s
+        commands = tuple(analyse(command) for command in subject.commands)
+        return NewApproval(
+            call_id=call_id,
+            batch_id=batch_id,
+            targets=targets_of(subject.paths, commands),
+            cwd=str(self._run.root),
+            reason=reason,
             preview=subject.preview,
             fingerprint=mark,
-            expires_at=self._services.clock.now()
-            + timedelta(seconds=self._services.settings.config.approvals.expires_s),
+            expires_at=self._services.clock.now() + timedelta(seconds=expires_s),
         )
-        await self._services.database.write(lambda tx: approvals.open_for(tx, new))
 
     async def _yield_to_steer(self, call: ToolCallPart, seen: _Seen) -> Settled:
         """A steer goes first: it rejects what waits (if its author may), answers a question, and skips the rest."""
@@ -234,13 +266,22 @@ class RunGate:
         await self._services.database.write(close)
         return Settled("skipped", "Skipped: new input arrived before this call began. Read it first.")
 
-    async def _begin(self, call: ToolCallPart, seen: _Seen) -> Go:
+    async def _begin(self, call: ToolCallPart, seen: _Seen) -> bool:
+        """Mark the call as executing. Returns False when it waited, or a steer came: then all is looked at anew."""
         if seen.call.effect in ("workspace", "external"):
+            waited = self._before.pending
             await self._before.ready()
+            if waited:
+                return False
             self._run.may_have_written = True
         digest = arguments_hash(call.name, seen.call.arguments)
-        await self._services.database.write(lambda tx: calls.begin(tx, self._run.hold, call.id, digest))
-        return Go(seen.call.arguments)
+        return await self._services.database.write(lambda tx: self._begin_unless_steered(tx, call.id, digest))
+
+    def _begin_unless_steered(self, tx: Transaction, call_id: str, digest: str) -> bool:
+        if prompts.steers(tx.conn, self._run.session_id):
+            return False
+        calls.begin(tx, self._run.hold, call_id, digest)
+        return True
 
     async def _step_aside(self, seen: _Seen) -> None:
         """Wait without holding anything: no slot, no writer lock, and the run's time stands still."""

@@ -13,7 +13,7 @@ from hub.daemon.children import end_survivors
 from hub.daemon.services import Services
 from hub.domain.runs import Found, after_restart
 from hub.errors import TurnbackError
-from hub.protocol.events import HubStarted, MessageDiscarded
+from hub.protocol.events import HubStarted
 from hub.store import calls, checkpoints, endings, runs
 from hub.store.calls import Result
 from hub.store.database import Transaction
@@ -92,8 +92,7 @@ def _settle_run(tx: Transaction, run: Any, found: Recovered) -> None:
     asked = run.cancel_by is not None
     fate = after_restart(Found(state=run.state, crashes=run.crashes, cancel_asked=asked))
     if fate == "requeue" and run.state == "running":
-        _discard_open_answer(tx, run)
-        runs.requeue(tx, run.id, crashed=True)
+        endings.free(tx, run, crashed=True)
         found.runs_reclaimed += 1
     elif fate == "cancel":
         endings.close_calls(tx, run.id, f"The run was cancelled by {run.cancel_by}.")
@@ -102,8 +101,3 @@ def _settle_run(tx: Transaction, run: Any, found: Recovered) -> None:
     elif fate == "fail":
         endings.close_calls(tx, run.id, CRASH_TEXT)
         runs.end(tx, run.id, Ending(state="failed", stop_reason="crash_loop", error=CRASH_TEXT))
-
-
-def _discard_open_answer(tx: Transaction, run: Any) -> None:
-    data = MessageDiscarded(message_id=run.open_message_id, reason="the hub was restarted")
-    tx.emit("message.discarded", data, session_id=run.session_id, run_id=run.id)

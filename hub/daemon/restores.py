@@ -11,8 +11,10 @@ import msgspec
 
 from hub.checkpoint.values import Plan
 from hub.clock import iso
+from hub.daemon.calls import Seal
 from hub.daemon.services import Services
 from hub.daemon.worktrees import Request, describe, series_of
+from hub.domain.states import IllegalMove
 from hub.errors import ConflictError, RefusedError
 from hub.ids import new_id
 from hub.protocol.params import CheckpointRestore, CheckpointUndo
@@ -22,6 +24,8 @@ from hub.store.checkpoints import Bond, Captured, Intent
 from hub.store.database import Connection, Transaction
 
 POLL_S = 0.05
+INTERRUPT_S = 30.0
+"""Seconds that a restore waits for interrupted runs to end."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,31 +63,31 @@ class Restores:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def restore(self, params: CheckpointRestore, actor: str) -> RestoreView:
+    async def restore(self, params: CheckpointRestore, actor: str, seal: Seal) -> RestoreView:
         """Restore a checkpoint. Raises NotFoundError, RefusedError run_active, ConflictError when files moved."""
         wanted = await self._services.database.read(lambda conn: _wanted(conn, params))
-        return await self._carry_out(wanted, actor)
+        return await self._carry_out(wanted, actor, seal)
 
-    async def undo(self, params: CheckpointUndo, actor: str, worktree: str | None) -> RestoreView:
+    async def undo(self, params: CheckpointUndo, actor: str, worktree: str | None, seal: Seal) -> RestoreView:
         """Undo the newest restore of a session or worktree. Raises NotFoundError nothing_to_undo."""
         wanted = await self._services.database.read(lambda conn: _undo_wanted(conn, params, worktree))
-        return await self._carry_out(wanted, actor)
+        return await self._carry_out(wanted, actor, seal)
 
-    async def _carry_out(self, wanted: Wanted, actor: str) -> RestoreView:
-        told = await self._services.database.read(lambda conn: _tell(conn, wanted))
+    async def _carry_out(self, wanted: Wanted, actor: str, seal: Seal) -> RestoreView:
         if wanted.dry_run:
-            return await self._preview(wanted, told)
-        worktree = wanted.checkpoint.worktree
-        await self._clear_the_way(wanted, actor)
-        token = new_id("restore")
-        if not self._services.admission.try_enter(worktree, token):
-            raise RefusedError("Another run or restore works in this worktree.", code="workspace_busy", retryable=True)
+            return await self._preview(wanted)
+        worktree, token = wanted.checkpoint.worktree, new_id("restore")
+        if not self._services.admission.reserve(worktree, token):
+            raise RefusedError("Another restore works in this worktree.", code="workspace_busy", retryable=True)
         try:
-            return await self._apply(wanted, told)
+            await self._clear_the_way(wanted, actor)
+            told = await self._services.database.read(lambda conn: _tell(conn, wanted))
+            return await self._apply(wanted, told, seal)
         finally:
-            self._services.admission.leave(token)
+            self._services.admission.release(worktree, token)
 
-    async def _preview(self, wanted: Wanted, told: Told) -> RestoreView:
+    async def _preview(self, wanted: Wanted) -> RestoreView:
+        told = await self._services.database.read(lambda conn: _tell(conn, wanted))
         if not wanted.files:
             return _view(wanted, told, None)
         ref = wanted.checkpoint.ref
@@ -91,7 +95,10 @@ class Restores:
         return _view(wanted, told, plan)
 
     async def _clear_the_way(self, wanted: Wanted, actor: str) -> None:
-        """Make sure that no run is in progress in the worktree; with `interrupt`, cancel it and see it end."""
+        """Make sure that no run is in progress in the worktree; with `interrupt`, cancel it and see it end.
+
+        The worktree is reserved, so none begins meanwhile.
+        """
         worktree = wanted.checkpoint.worktree
         active = await self._services.database.read(lambda conn: runs.active_in(conn, worktree))
         if active and not wanted.interrupt:
@@ -101,39 +108,42 @@ class Restores:
                 hint="Wait for it, cancel it with `hubctl cancel`, or use --interrupt.",
             )
         for row in active:
-            await self._services.database.write(lambda tx, id=row.id: runs.ask_cancel(tx, id, actor))  # type: ignore[misc]
-        while await self._services.database.read(lambda conn: runs.active_in(conn, worktree)):  # noqa: ASYNC110
-            await asyncio.sleep(POLL_S)
+            await self._services.database.write(lambda tx, id=row.id: _ask_cancel(tx, id, actor))  # type: ignore[misc]
+        try:
+            async with asyncio.timeout(INTERRUPT_S):
+                while await self._in_the_way(worktree):  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            text = f"A run did not end within {INTERRUPT_S:g} s; nothing was restored."
+            raise RefusedError(text, code="run_active", retryable=True) from None
 
-    async def _apply(self, wanted: Wanted, told: Told) -> RestoreView:
+    async def _in_the_way(self, worktree: str) -> bool:
+        active = await self._services.database.read(lambda conn: runs.active_in(conn, worktree))
+        return bool(active) or self._services.admission.holder(worktree) is not None
+
+    async def _apply(self, wanted: Wanted, told: Told, seal: Seal) -> RestoreView:
         if not wanted.files:
-            return await self._conversation_only(wanted, told)
+            view = _view(wanted, told, None)
+            await self._services.database.write(lambda tx: _move_only(tx, wanted, view, seal))
+            return view
         worktree = wanted.checkpoint.worktree
         request, undo_id = await self._undo_request(wanted), new_id("checkpoint")
         plan = await self._services.worktrees.plan(wanted.checkpoint.ref, undo_id, request)
-        captured = describe(undo_id, request, plan.undo)
+        captured, view = describe(undo_id, request, plan.undo), _view(wanted, told, plan, undo_id)
         restore_id = await self._services.database.write(lambda tx: self._begin(tx, wanted, plan, captured))
         try:
             await self._services.worktrees.work(worktree, lambda engine: engine.apply(plan))
-        except BaseException:
+        except Exception:
             await self._services.database.write(lambda tx: checkpoints.roll_back_restore(tx, restore_id))
             raise
-        await self._commit(wanted, restore_id, plan)
-        await self._services.worktrees.work(worktree, lambda engine: engine.finish(plan.txid))
-        await self._services.database.write(lambda tx: checkpoints.settle_restore(tx, restore_id))
-        return _view(wanted, told, plan, undo_id)
-
-    async def _commit(self, wanted: Wanted, restore_id: str, plan: Plan) -> None:
         try:
-            await self._services.database.write(lambda tx: _commit(tx, wanted, restore_id))
+            await self._services.database.write(lambda tx: _commit(tx, wanted, restore_id, view, seal))
         except Exception:
-            worktree = wanted.checkpoint.worktree
             await self._services.worktrees.work(worktree, lambda engine: engine.abort(plan.txid))
             raise
-
-    async def _conversation_only(self, wanted: Wanted, told: Told) -> RestoreView:
-        await self._services.database.write(lambda tx: _move_only(tx, wanted))
-        return _view(wanted, told, None)
+        await self._services.worktrees.work(worktree, lambda engine: engine.finish(plan.txid))
+        await self._services.database.write(lambda tx: checkpoints.settle_restore(tx, restore_id))
+        return view
 
     def _begin(self, tx: Transaction, wanted: Wanted, plan: Plan, captured: Captured) -> str:
         if runs.active_in(tx.conn, wanted.checkpoint.worktree):
@@ -201,17 +211,16 @@ def _undo_wanted(conn: Connection, params: CheckpointUndo, worktree: str | None)
 
 def _tell(conn: Connection, wanted: Wanted) -> Told:
     """Return what goes back with the conversation, and what was done since that no restore undoes."""
-    if wanted.session_id is None:
-        return Told(messages=0, runs=[], effects=[])
-    count, gone = messages.beyond(conn, wanted.session_id, wanted.head_id)
-    since = wanted.checkpoint.run_count
-    later = checkpoints.runs_since(conn, wanted.session_id, since) if since is not None else gone
-    effects = [
-        EffectView(run_id=row.run_id, call_id=row.id, summary=row.summary, at=iso(row.started_at))
-        for row in calls.effects_of(conn, later if wanted.direction == "restore" else [])
+    effects = []
+    if wanted.files and wanted.direction == "restore":
+        effects = calls.effects_since(conn, wanted.checkpoint.worktree, wanted.checkpoint.created_at)
+    told = [
+        EffectView(run_id=row.run_id, call_id=row.id, summary=row.summary, at=iso(row.started_at)) for row in effects
     ]
-    moved = wanted.conversation
-    return Told(messages=count if moved else 0, runs=gone if moved else [], effects=effects)
+    if not wanted.conversation or wanted.session_id is None:
+        return Told(messages=0, runs=[], effects=told)
+    count, gone = messages.beyond(conn, wanted.session_id, wanted.head_id)
+    return Told(messages=count, runs=gone, effects=told)
 
 
 def _intent(conn: Connection, wanted: Wanted, undo_id: str | None, plan: Plan | None) -> Intent:
@@ -231,15 +240,24 @@ def _intent(conn: Connection, wanted: Wanted, undo_id: str | None, plan: Plan | 
     )
 
 
-def _commit(tx: Transaction, wanted: Wanted, restore_id: str) -> None:
+def _commit(tx: Transaction, wanted: Wanted, restore_id: str, view: RestoreView, seal: Seal) -> None:
+    """The commit point: conversation, restore and answer move together."""
     moved = 0
     if wanted.conversation and wanted.session_id is not None:
         moved = messages.move_head(tx, wanted.session_id, wanted.head_id)
     checkpoints.commit_restore(tx, restore_id, moved, wanted.undoes)
+    seal(tx, view)
 
 
-def _move_only(tx: Transaction, wanted: Wanted) -> None:
-    _commit(tx, wanted, checkpoints.begin_restore(tx, _intent(tx.conn, wanted, None, None)))
+def _move_only(tx: Transaction, wanted: Wanted, view: RestoreView, seal: Seal) -> None:
+    _commit(tx, wanted, checkpoints.begin_restore(tx, _intent(tx.conn, wanted, None, None)), view, seal)
+
+
+def _ask_cancel(tx: Transaction, run_id: str, actor: str) -> None:
+    try:
+        runs.ask_cancel(tx, run_id, actor)
+    except IllegalMove:
+        return  # it ended by itself meanwhile
 
 
 def _view(wanted: Wanted, told: Told, plan: Plan | None, undo_id: str | None = None) -> RestoreView:

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 CALLS_IN_FLIGHT = 64
 """Calls of one connection that are worked on at once; further frames wait in the socket."""
 SUBSCRIPTIONS = 32
+CLOSE_S = 3.0
+"""Seconds that calls in flight get when the hub stops."""
 SEND_S = 30.0
 """Seconds a peer may take to accept a frame before it is disconnected, with its cursor still good."""
 SOCKET_LIMIT = 2 * FRAME_LIMIT
@@ -62,6 +64,7 @@ class Hub:
         self.identity = identity
         self.handlers = handlers
         self.tokens: dict[str, TokenGrant] = {}
+        self.calls: set[asyncio.Task[None]] = set()
         self.ready: Callable[[], dict[str, str]] = dict
 
     def grant_of(self, token: str) -> TokenGrant | None:
@@ -93,23 +96,30 @@ async def listen(hub: Hub, port: int) -> "Listener":
         ping_timeout=60,
         close_timeout=2,
     )
-    return Listener(listener)
+    return Listener(listener, hub)
 
 
 class Listener:
     """The open port."""
 
-    def __init__(self, listener: Server) -> None:
+    def __init__(self, listener: Server, hub: Hub) -> None:
         self._listener = listener
+        self._hub = hub
 
     @property
     def port(self) -> int:
         return int(next(iter(self._listener.sockets)).getsockname()[1])
 
     async def close(self) -> None:
-        """Close the port and every connection."""
+        """Close the port and every connection. Calls that do not end in time are given up; what they stored stands."""
         self._listener.close()
-        await self._listener.wait_closed()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await asyncio.shield(self._listener.wait_closed())
+        except TimeoutError:
+            for task in self._hub.calls:
+                task.cancel()
+            await self._listener.wait_closed()
 
 
 def _http(hub: Hub, socket: Socket, request: Request) -> Response | None:
@@ -190,12 +200,14 @@ class Connection:
             await self._room.acquire()
             task = asyncio.create_task(self._answer(decision))
             self._tasks.add(task)
+            self._hub.calls.add(task)
             task.add_done_callback(self._answered)
         else:
             await self._refuse(decision)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._hub.calls.discard(task)
         self._room.release()
 
     async def _refuse(self, refused: Refused) -> None:

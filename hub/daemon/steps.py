@@ -9,6 +9,7 @@ from hub.agent.model import Model, ModelPart, ModelRequest, Notice, TextDelta
 from hub.agent.retry import Answer
 from hub.agent.tools.base import ToolContext, ToolOutput
 from hub.daemon.before import BeforeCheckpoint
+from hub.daemon.children import RUN_VARIABLE
 from hub.daemon.outputs import keep_whole
 from hub.daemon.running import Running, RunOver
 from hub.domain.messages import Message, Part, TextPart, ToolCallPart
@@ -131,7 +132,7 @@ class RunSteps:
 
         return ToolContext(
             root=run.root,
-            env={**self._services.tool_environment, "TURNBACK_RUN": run.run_id},
+            env={**self._services.tool_environment, RUN_VARIABLE: run.run_id},
             call_id=call.id,
             remaining_s=run.time.remaining_s,
             watch=self._services.children.watch(run.run_id, call.id),

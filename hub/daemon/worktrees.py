@@ -12,11 +12,10 @@ from typing import TypeVar
 import msgspec
 
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.values import Checkpoint, Plan
+from hub.checkpoint.values import Checkpoint, CheckpointError, Plan
 from hub.errors import ConflictError, UsageError
 from hub.ids import new_id
 from hub.protocol.views import UncapturedView
-from hub.store import checkpoints
 from hub.store.checkpoints import Bond, Captured
 from hub.store.database import Database
 
@@ -68,7 +67,11 @@ class Worktrees:
         engine = self._engines.get(worktree)
         if engine is None or not engine.root.is_dir():
             engine = self._engines[worktree] = Engine.open(Path(worktree))
-        return function(engine)
+        try:
+            return function(engine)
+        except OSError as error:
+            text = f"The checkpoint store of {worktree} cannot be used: {error}"
+            raise CheckpointError(text, code="store_unusable") from error
 
     def _thread(self, worktree: str) -> ThreadPoolExecutor:
         if worktree not in self._threads:
@@ -94,10 +97,6 @@ class Worktrees:
             return _first_free(request, lambda name: engine.plan(target_ref, undo_ref=name, labels=labels))
 
         return await self.work(request.worktree, make)
-
-    async def store(self, captured: Captured) -> None:
-        """Store a checkpoint that was taken."""
-        await self._database.write(lambda tx: checkpoints.add(tx, captured))
 
     def close(self) -> None:
         """Let the threads go; captures in flight end by themselves."""

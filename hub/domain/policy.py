@@ -106,9 +106,14 @@ def _by_base(facts: Facts) -> Ruling:
 
 def targets(facts: Facts) -> tuple[str, ...]:
     """Return what an `allow_always` would remember: each command's exact argv, or each file's exact path."""
-    if facts.commands:
-        return tuple(command_target(command) for command in facts.commands)
-    return tuple(f"path:{path}" for path in facts.paths)
+    return targets_of(facts.paths, facts.commands)
+
+
+def targets_of(paths: tuple[str, ...], commands: tuple[Analysis, ...]) -> tuple[str, ...]:
+    """Return the same of a call's files and commands alone."""
+    if commands:
+        return tuple(command_target(command) for command in commands)
+    return tuple(f"path:{path}" for path in paths)
 
 
 def command_target(command: Analysis) -> str:

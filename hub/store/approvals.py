@@ -16,7 +16,7 @@ from hub.protocol.views import ApprovalView, GrantView
 from hub.store.calls import small
 from hub.store.database import Transaction
 from hub.store.rows import insert, move, one
-from hub.store.schema import approvals, grants, runs, tool_calls
+from hub.store.schema import approvals, grants, tool_calls
 
 GRANT_DAYS = 90
 """Days after which an `allow_always` ends."""
@@ -119,7 +119,6 @@ def _close(
 
 def _remember(tx: Transaction, found: Any, decision: Decision, actor: str) -> None:
     session_only = decision == "allow_session"
-    worktree = tx.conn.execute(sa.select(runs.c.worktree).where(runs.c.id == found.run_id)).scalar_one()
     for target in found.targets:
         grant_id = new_id("grant")
         insert(
@@ -131,7 +130,7 @@ def _remember(tx: Transaction, found: Any, decision: Decision, actor: str) -> No
             target=target,
             scope="session" if session_only else "always",
             session_id=found.session_id if session_only else None,
-            worktree=worktree,
+            workspace=found.cwd,
             approval_id=found.id,
             created_at=tx.now,
             expires_at=None if session_only else tx.now + timedelta(days=GRANT_DAYS),
@@ -208,10 +207,10 @@ def _view(row: Any) -> ApprovalView:
     )
 
 
-def granted(conn: sa.Connection, *, session_id: str, worktree: str, now: datetime) -> frozenset[tuple[str, str]]:
-    """Return the (tool, target) pairs that are remembered as allowed for a session in a worktree."""
+def granted(conn: sa.Connection, *, session_id: str, workspace: str, now: datetime) -> frozenset[tuple[str, str]]:
+    """Return the (tool, target) pairs that are remembered as allowed for a session in a directory."""
     query = sa.select(grants.c.tool, grants.c.target).where(
-        grants.c.worktree == worktree,
+        grants.c.workspace == workspace,
         grants.c.revoked_at.is_(None),
         sa.or_(grants.c.session_id.is_(None), grants.c.session_id == session_id),
         sa.or_(grants.c.expires_at.is_(None), grants.c.expires_at > now),
@@ -244,7 +243,7 @@ def _grant_view(row: Any) -> GrantView:
         target=row.target,
         scope=row.scope,
         session_id=row.session_id,
-        workspace=row.worktree,
+        workspace=row.workspace,
         created_at=iso(row.created_at),
         expires_at=iso(row.expires_at) if row.expires_at else None,
         revoked_at=iso(row.revoked_at) if row.revoked_at else None,

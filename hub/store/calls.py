@@ -1,5 +1,6 @@
 """Tool calls: proposed with their ruling, executed once and only as allowed, settled with exactly one result."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from hub.store import messages
 from hub.store.database import Transaction
 from hub.store.rows import insert, move, one
 from hub.store.runs import Hold, fence
-from hub.store.schema import approvals, tool_calls
+from hub.store.schema import approvals, runs, tool_calls
 
 ARGUMENTS_LIMIT = 8_192
 """Bytes of arguments that an event carries."""
@@ -109,11 +110,11 @@ def begin(tx: Transaction, hold: Hold, call_id: str, executed_hash: str) -> None
 
 
 def _allowed(conn: sa.Connection, call: Any) -> bool:
-    if call.verdict == "allow":
-        return True
     newest = sa.select(approvals).where(approvals.c.call_id == call.id).order_by(approvals.c.id.desc()).limit(1)
     approval = conn.execute(newest).one_or_none()
-    return approval is not None and approval.state == "allowed" and approval.arguments_hash == call.arguments_hash
+    if approval is None:
+        return bool(call.verdict == "allow")
+    return bool(approval.state == "allowed" and approval.arguments_hash == call.arguments_hash)
 
 
 def settle(tx: Transaction, hold: Hold, call_id: str, result: Result) -> Message:
@@ -176,9 +177,12 @@ def paths_of(conn: sa.Connection, run_id: str) -> tuple[str, ...]:
     return tuple(sorted({path for paths in rows for path in paths}))
 
 
-def effects_of(conn: sa.Connection, run_ids: list[str]) -> list[Any]:
-    """Return the rows of calls that reached outside the workspace in these runs, in the order they began."""
-    query = sa.select(tool_calls).where(
-        tool_calls.c.run_id.in_(run_ids), tool_calls.c.effect == "external", tool_calls.c.started_at.is_not(None)
+def effects_since(conn: sa.Connection, worktree: str, since: datetime) -> list[Any]:
+    """Return the rows of calls that reached outside a worktree since a moment, whoever's run it was, in order."""
+    query = (
+        sa.select(tool_calls)
+        .join(runs, runs.c.id == tool_calls.c.run_id)
+        .where(runs.c.worktree == worktree, tool_calls.c.effect == "external", tool_calls.c.started_at >= since)
+        .order_by(tool_calls.c.started_at)
     )
-    return list(conn.execute(query.order_by(tool_calls.c.started_at)).all())
+    return list(conn.execute(query).all())

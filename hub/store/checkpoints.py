@@ -13,7 +13,7 @@ from hub.protocol.events import CheckpointCreated, CheckpointFailed, RestoreComm
 from hub.protocol.views import CheckpointView, UncapturedView
 from hub.store.database import Transaction
 from hub.store.rows import insert, one
-from hub.store.schema import checkpoints, restores, runs
+from hub.store.schema import checkpoints, restores
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,9 +180,3 @@ def newest_restore(conn: sa.Connection, *, session_id: str | None, worktree: str
     if found is None:
         raise NotFoundError("There is no restore to undo here.", code="nothing_to_undo")
     return found
-
-
-def runs_since(conn: sa.Connection, session_id: str, run_count: int) -> list[str]:
-    """Return the ids of the session's runs from a number on."""
-    query = sa.select(runs.c.id).where(runs.c.session_id == session_id, runs.c.run_count >= run_count)
-    return list(conn.execute(query).scalars())

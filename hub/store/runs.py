@@ -35,6 +35,7 @@ _COUNT_ANSWER = (
     .where(runs.c.id == sa.bindparam("run_id"))
     .values(
         turns=runs.c.turns + 1,
+        crashes=0,
         tool_calls=runs.c.tool_calls + sa.bindparam("calls"),
     )
 )

@@ -268,13 +268,13 @@ grants = sa.Table(
     _text("target"),
     _text("scope"),
     _ref("session_id", "sessions.id", nullable=True),
-    _text("worktree"),
+    _text("workspace"),
     _text("approval_id"),
     _at("created_at", nullable=False),
     _at("expires_at"),
     _at("revoked_at"),
 )
-sa.Index("grants_match", grants.c.worktree, grants.c.tool, grants.c.target)
+sa.Index("grants_match", grants.c.workspace, grants.c.tool, grants.c.target)
 
 checkpoints = sa.Table(
     "checkpoints",

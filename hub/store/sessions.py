@@ -106,10 +106,12 @@ def rename(tx: Transaction, session_id: str, title: str) -> SessionView:
 
 
 def archive(tx: Transaction, session_id: str) -> SessionView:
-    """Put a session aside. Raises RefusedError while a run of it is not over."""
+    """Put a session aside. Raises RefusedError while a run of it is not over, or prompts wait."""
     found = row(tx.conn, session_id)
     if active_run(tx.conn, session_id) is not None:
         raise RefusedError("A run of this session is not over; cancel it first.", code="run_active")
+    if _view(tx.conn, found).pending_prompts:
+        raise RefusedError("Prompts wait in this session; remove them first.", code="prompts_pending")
     tx.conn.execute(sa.update(sessions).where(sessions.c.id == session_id).values(archived_at=tx.now))
     tx.emit("session.archived", SessionChanged(title=found.title, workspace=found.workspace), session_id=session_id)
     return view(tx.conn, session_id)

@@ -1,6 +1,6 @@
 """checkpoint.*: saved states of workspaces, and the way back to them."""
 
-from hub.daemon.calls import Caller, Handlers
+from hub.daemon.calls import Caller, Handlers, Seal
 from hub.daemon.handlers import places
 from hub.daemon.restores import Restores
 from hub.daemon.services import Services
@@ -17,6 +17,7 @@ from hub.protocol.params import (
 from hub.protocol.views import ChangeView, CheckpointView, DiffView, RestoreView
 from hub.store import checkpoints, messages, sessions
 from hub.store.checkpoints import Bond
+from hub.store.database import Transaction
 
 
 class CheckpointHandlers:
@@ -28,14 +29,14 @@ class CheckpointHandlers:
 
     def register(self, handlers: Handlers) -> None:
         """Enter the table."""
-        handlers.asynchronous("checkpoint.create", self.create)
+        handlers.sealed("checkpoint.create", self.create)
         handlers.asynchronous("checkpoint.list", self.listing)
         handlers.asynchronous("checkpoint.show", self.show)
         handlers.asynchronous("checkpoint.diff", self.diff)
-        handlers.asynchronous("checkpoint.restore", self.restore)
-        handlers.asynchronous("checkpoint.undo", self.undo)
+        handlers.sealed("checkpoint.restore", self.restore)
+        handlers.sealed("checkpoint.undo", self.undo)
 
-    async def create(self, params: CheckpointCreate, caller: Caller) -> CheckpointView:
+    async def create(self, params: CheckpointCreate, caller: Caller, seal: Seal) -> CheckpointView:
         worktree, bond = await self._bond(params.session_id, params.workspace, caller)
         series = series_of(params.session_id, worktree)
         taken = await self._services.database.read(lambda conn: checkpoints.refs_in(conn, worktree))
@@ -51,8 +52,14 @@ class CheckpointHandlers:
             budget_s=self._services.settings.config.checkpoint.first_budget_s,
         )
         captured = await self._services.worktrees.capture(request)
-        await self._services.worktrees.store(captured)
-        return await self._services.database.read(lambda conn: checkpoints.view(conn, captured.id))
+
+        def store(tx: Transaction) -> CheckpointView:
+            checkpoints.add(tx, captured)
+            made = checkpoints.view(tx.conn, captured.id)
+            seal(tx, made)
+            return made
+
+        return await self._services.database.write(store)
 
     async def _bond(self, session_id: str | None, workspace: str | None, caller: Caller) -> tuple[str, Bond]:
         if (session_id is None) == (workspace is None):
@@ -97,11 +104,11 @@ class CheckpointHandlers:
         ]
         return DiffView(changes=shown, patch=patch)
 
-    async def restore(self, params: CheckpointRestore, caller: Caller) -> RestoreView:
-        return await self._restores.restore(params, caller.actor)
+    async def restore(self, params: CheckpointRestore, caller: Caller, seal: Seal) -> RestoreView:
+        return await self._restores.restore(params, caller.actor, seal)
 
-    async def undo(self, params: CheckpointUndo, caller: Caller) -> RestoreView:
+    async def undo(self, params: CheckpointUndo, caller: Caller, seal: Seal) -> RestoreView:
         worktree = None
         if params.session_id is None:
             worktree, _ = await self._bond(None, params.workspace, caller)
-        return await self._restores.undo(params, caller.actor, worktree)
+        return await self._restores.undo(params, caller.actor, worktree, seal)

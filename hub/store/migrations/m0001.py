@@ -134,7 +134,7 @@ STATEMENTS = (
         target TEXT NOT NULL,
         scope TEXT NOT NULL,
         session_id TEXT,
-        worktree TEXT NOT NULL,
+        workspace TEXT NOT NULL,
         approval_id TEXT NOT NULL,
         created_at BIGINT NOT NULL,
         expires_at BIGINT,
@@ -144,7 +144,7 @@ STATEMENTS = (
     )
     """,
     """
-    CREATE INDEX grants_match ON grants (worktree, tool, target)
+    CREATE INDEX grants_match ON grants (workspace, tool, target)
     """,
     """
     CREATE TABLE prompts (
