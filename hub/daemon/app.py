@@ -84,6 +84,7 @@ class App:
         hub.tokens = await database.read(registry.live_tokens)
         hub.ready = self.state
         await recovery.recover(self.services)
+        self.services.models.warm()
         await self._take_up_waiting()
         listener = await self._listen(hub)
         self._stack.push_async_callback(listener.close)
@@ -121,7 +122,6 @@ class App:
             tool_environment=scrubbed_environment(self.settings.environ, self.settings.secret_names),
         )
         self.dispatcher = Dispatcher(services, self.tasks)
-        models.warm()
         return services
 
     def _handlers(self) -> Handlers:

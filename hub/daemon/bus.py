@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from hub.protocol.events import LIVE, Data, Event, Live
+from hub.protocol.events import LIVE, Data, Event, Live, MessageDelta
 
 RING = 4096
 """Events kept in memory."""
@@ -22,9 +22,32 @@ Listener = Callable[[Event], None]
 class Waker:
     """A reader's alarm clock: set whenever there may be something new. `offer` takes live notices, if wanted."""
 
-    def __init__(self, offer: Callable[[Live], None] | None = None) -> None:
+    def __init__(self, offer: "Callable[[Notice], None] | None" = None) -> None:
         self.event = asyncio.Event()
         self.offer = offer
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A live notice on its way to readers."""
+
+    type: str
+    session_id: str
+    run_id: str | None
+    data: Data
+
+    def followed_by(self, later: "Notice") -> "Notice | None":
+        """Return both as one, None when they are not pieces of one text that stand side by side."""
+        one, two = self.data, later.data
+        if not isinstance(one, MessageDelta) or not isinstance(two, MessageDelta):
+            return None
+        if one.message_id != two.message_id or one.offset + len(one.text) != two.offset:
+            return None
+        joined = MessageDelta(message_id=one.message_id, offset=one.offset, text=one.text + two.text)
+        return Notice(self.type, self.session_id, self.run_id, joined)
+
+    def encoded(self) -> Live:
+        """Return it as it is sent."""
+        return Live(self.type, self.session_id, self.run_id, msgspec.Raw(msgspec.json.encode(self.data)))
 
 
 class OpenAnswer(msgspec.Struct):
@@ -81,7 +104,7 @@ class Bus:
         """Show a notice to those who watch now."""
         if LIVE.get(type) is not data.__class__:
             raise ValueError(f"live notice {type!r} does not carry {data.__class__.__name__}")
-        notice = Live(type, session_id, run_id, msgspec.Raw(msgspec.json.encode(data)))
+        notice = Notice(type, session_id, run_id, data)
         for waker in self._wakers:
             if waker.offer is not None:
                 waker.offer(notice)

@@ -15,7 +15,7 @@ from hub.daemon.driver import Driver
 from hub.daemon.services import Services, Tasks
 from hub.domain.runs import RunLimits, RunSpec
 from hub.domain.states import IllegalMove
-from hub.protocol.events import RUN_ENDS, Event
+from hub.protocol.events import Event
 from hub.protocol.params import RunOptions
 from hub.store import endings, prompts, runs, sessions
 from hub.store.database import Transaction
@@ -23,7 +23,8 @@ from hub.store.runs import Ending, Hold
 
 log = logging.getLogger(__name__)
 
-WAKES = RUN_ENDS | {"prompt.queued", "prompt.moved", "prompt.removed", "run.waiting"}
+WAKES = {"prompt.queued", "prompt.moved", "prompt.removed"}
+"""Events after which a prompt may be next; the end of a run wakes by itself, when its place is free."""
 POKES = {"approval.decided", "question.closed", "prompt.queued"}
 POLL_S = 0.05
 CANCEL_TEXT = "The run was cancelled by {}."
@@ -90,10 +91,12 @@ class Dispatcher:
             await self._services.database.write(lambda tx: self._settle_and_end(tx, run_id, ending, text))
         except IllegalMove:
             log.debug("the run had ended before it was cancelled", extra={"run_id": run_id})
+        self._wake.set()
 
     async def _loop(self) -> None:
         while True:
             await self._wake.wait()
+            await asyncio.sleep(0)  # what happens together is looked at once
             self._wake.clear()
             if not self.draining:
                 await self._look()
@@ -188,6 +191,7 @@ class Dispatcher:
         text = f"An internal error ended this run; the hub's log tells more (run {run_id})."
         ending = Ending(state="failed", stop_reason="internal", error=text)
         await self._services.database.write(lambda tx: self._settle_and_end(tx, run_id, ending, text))
+        self._wake.set()
 
     def _settle_and_end(self, tx: Transaction, run_id: str, ending: Ending, text: str) -> None:
         endings.close_calls(tx, run_id, text)

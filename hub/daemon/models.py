@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hub.agent.model import Model
 from hub.agent.remote import LitellmModel, ModelSettings, WorkerProcess
-from hub.agent.scripted import ScriptedModel, load_scenario
+from hub.agent.scripted import Scenario, ScriptedModel, load_scenario
 from hub.daemon.children import Children
 from hub.daemon.logs import redactor
 from hub.errors import UsageError
@@ -32,6 +32,7 @@ class Models:
         self._children = children
         self._worker: WorkerProcess | None = None
         self._key: Secret | None = None
+        self._scenarios: dict[str, tuple[tuple[int, int, int], Scenario]] = {}
 
     @property
     def state(self) -> str:
@@ -49,7 +50,7 @@ class Models:
         if name == NONE:
             raise UsageError("No model is configured and none was named.", code="no_model", hint=THREE_WAYS)
         if name.startswith(SCRIPTED):
-            load_scenario(scenario_path(name))
+            self._scenario(name)
         elif "/" not in name or name.startswith("/") or name.endswith("/"):
             raise UsageError(
                 f"{name!r} is not a model: a name is PROVIDER/MODEL, such as openai/gpt-5.",
@@ -63,8 +64,20 @@ class Models:
         """Return a model. Raises UsageError as `check` does."""
         self.check(name)
         if name.startswith(SCRIPTED):
-            return ScriptedModel.load(scenario_path(name))
+            return ScriptedModel(self._scenario(name), f"{SCRIPTED}{scenario_path(name).name}")
         return LitellmModel(self._the_worker(), self._model_settings(name))
+
+    def _scenario(self, name: str) -> Scenario:
+        """Return a scenario, read again only when its file has changed."""
+        path = scenario_path(name)
+        try:
+            found = path.stat()
+        except OSError:
+            return load_scenario(path)  # tells what is wrong
+        mark = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if self._scenarios.get(name, (None, None))[0] != mark:
+            self._scenarios = {name: (mark, load_scenario(path))}
+        return self._scenarios[name][1]
 
     def warm(self) -> None:
         """Start the worker in the background if a configured model will need it."""

@@ -2,11 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 
-import msgspec
-
-from hub.daemon.bus import Bus, Waker
+from hub.daemon.bus import Bus, Notice, Waker
 from hub.protocol.envelope import encode_notification
-from hub.protocol.events import CaughtUp, Event, Gap, Live, MessageDelta
+from hub.protocol.events import CaughtUp, Event, Gap, MessageDelta
 from hub.protocol.methods import EventFrame, LiveFrame
 from hub.store import eventlog
 from hub.store.database import Database
@@ -28,7 +26,7 @@ class Subscription:
         self._session_id = session_id
         self._cursor = cursor
         self._waker = Waker()
-        self._live: list[Live] = []
+        self._live: list[Notice] = []
         self._gap: Gap | None = None
 
     def want_live(self) -> None:
@@ -73,17 +71,20 @@ class Subscription:
         after, session_id = self._cursor, self._session_id
         return await self._database.read(lambda conn: eventlog.page(conn, after, until, PAGE, session_id))
 
-    def _offer(self, notice: Live) -> None:
+    def _offer(self, notice: Notice) -> None:
         if self._session_id is not None and notice.session_id != self._session_id:
             return
-        if len(self._live) < PENDING_LIVE:
+        joined = self._live[-1].followed_by(notice) if self._live else None
+        if joined is not None:
+            self._live[-1] = joined
+        elif len(self._live) < PENDING_LIVE:
             self._live.append(notice)
             self._waker.event.set()
 
     async def _send_live(self, send: Send) -> None:
         pending, self._live = self._live, []
         for notice in pending:
-            await send(encode_notification("live", LiveFrame(self.number, notice)))
+            await send(encode_notification("live", LiveFrame(self.number, notice.encoded())))
 
     async def _send_open_answer(self, send: Send) -> None:
         if self._waker.offer is None or self._session_id is None:
@@ -92,5 +93,5 @@ class Subscription:
         answer = self._bus.open_answer(self._session_id)
         if answer is not None:
             data = MessageDelta(message_id=answer.message_id, offset=0, text=answer.text)
-            notice = Live("message.delta", answer.session_id, answer.run_id, msgspec.Raw(msgspec.json.encode(data)))
-            await send(encode_notification("live", LiveFrame(self.number, notice)))
+            notice = Notice("message.delta", answer.session_id, answer.run_id, data)
+            await send(encode_notification("live", LiveFrame(self.number, notice.encoded())))
