@@ -58,9 +58,9 @@ class Records:
 
     def write(self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], latest: Found | None) -> Checkpoint:
         """Make a snapshot a checkpoint; an unchanged state gets the commit of `latest`. Raises Hole, ConflictError."""
-        if latest is not None and latest.meta.digest == snapshot.digest and self._commit(latest.ref) == latest.commit:
+        if latest is not None and latest.meta.digest == snapshot.digest:
             self._create(ref, latest.commit)
-            self._prove(ref, latest.commit, None)
+            self._prove(ref, latest.commit, snapshot.state.head)
             again = msgspec.structs.replace(latest.meta, labels=dict(labels), created_at=_now(), bytes=0)
             return checkpoint_of(Found(ref, latest.commit, again), unchanged_since=latest.ref)
         meta = describe(snapshot, labels)
@@ -69,7 +69,7 @@ class Records:
         except GitFailed as failure:
             raise Hole(f"The checkpoint could not be written: {failure}") from failure
         self._create(ref, commit)
-        self._prove(ref, commit, latest)
+        self._prove(ref, commit, snapshot.state.head, latest.commit if latest else None)
         return checkpoint_of(Found(ref, commit, meta))
 
     def latest(self) -> Found | None:
@@ -138,12 +138,11 @@ class Records:
                 raise ConflictError(f"There is a checkpoint {ref} already.", code="ref_exists") from failure
             raise CheckpointError(f"The checkpoint's ref could not be written: {failure}") from failure
 
-    def _prove(self, ref: str, commit: str, latest: Found | None) -> None:
-        """Find every object of a checkpoint that an earlier one or HEAD does not have. Raises Hole, the ref deleted."""
-        head = self._store.user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}")
-        known = [f"^{oid}" for oid in (head, latest and self._commit(latest.ref)) if oid]
+    def _prove(self, ref: str, commit: str, *known: str | None) -> None:
+        """Find every object of a checkpoint that the known commits do not have. Raises Hole, the ref deleted."""
+        without = [f"^{oid}" for oid in known if oid]
         try:
-            self._store.user.run("rev-list", "--objects", "--quiet", "--missing=allow-promisor", commit, *known, "--")
+            self._store.user.run("rev-list", "--objects", "--quiet", "--missing=allow-promisor", commit, *without, "--")
         except GitFailed as failure:
             self._store.user.run("update-ref", "--no-deref", "-d", PREFIX + ref, commit)
             raise Hole(f"The checkpoint lacks an object: {failure}") from failure

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from hub.checkpoint.values import CheckpointError
 from hub.errors import UsageError
@@ -67,14 +67,14 @@ class GitFailed(Exception):
 class Call:
     """A git process in progress; `finish` gives what it printed."""
 
-    def __init__(self, arguments: Sequence[str], process: Any) -> None:
+    def __init__(self, arguments: Sequence[str], handle: Any) -> None:
         self._arguments = arguments
-        self._process = process
+        self._handle = handle  # ends the process when it goes
+        self._process: subprocess.Popen[bytes] = handle.proc
 
     @property
     def stdout(self) -> IO[bytes]:
-        stream: IO[bytes] = self._process.stdout
-        return stream
+        return cast("IO[bytes]", self._process.stdout)
 
     def finish(self, timeout_s: float, allow: Sequence[int] = (0,)) -> bytes:
         """Return standard output. Raises GitFailed, or CheckpointError over_budget when the time is up."""
@@ -85,12 +85,15 @@ class Call:
             raise CheckpointError("Git took longer than the time given.", code="over_budget", retryable=True) from None
         if self._process.returncode not in allow:
             raise GitFailed(self._arguments, self._process.returncode, err.decode("utf-8", "replace"))
-        return bytes(out)
+        return out
 
     def kill(self) -> None:
-        """End the process and wait for its end."""
+        """End the process, if it still runs, and let its pipes go."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 class Repository:
@@ -115,14 +118,14 @@ class Repository:
         """Start a git process."""
         words = [os.fsdecode(word) for word in arguments]
         with _input(stdin) as source:
-            process = _git(self.top).execute(
+            handle = _git(self.top).execute(
                 ["git", *words],
                 istream=source,
                 as_process=True,
                 env=self._environment,
                 pass_fds=tuple(self.inherit),
             )
-        return Call(words, process)
+        return Call(words, handle)
 
     def run(self, *arguments: str | bytes, stdin: bytes = b"", allow: Sequence[int] = (0,)) -> bytes:
         """Return what a git call prints. Raises GitFailed, CheckpointError over_budget."""
@@ -191,9 +194,9 @@ def discover(directory: Path) -> tuple[bytes, bytes, bytes, str]:
 def _ask(directory: Path, *question: str) -> bytes:
     """Ask git where it is; one question a call, for a path may contain a newline."""
     unset = [word for name in LOCAL_VARIABLES for word in ("-u", name)]
-    process = _git(os.fsencode(directory)).execute(["env", *unset, "git", "rev-parse", *question], as_process=True)
+    handle = _git(os.fsencode(directory)).execute(["env", *unset, "git", "rev-parse", *question], as_process=True)
     try:
-        return Call(["rev-parse"], process).finish(PATIENCE_S).removesuffix(b"\n")
+        return Call(["rev-parse"], handle).finish(PATIENCE_S).removesuffix(b"\n")
     except GitFailed as failure:
         raise _explained(directory, failure) from failure
 

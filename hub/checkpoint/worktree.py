@@ -26,6 +26,13 @@ TOTAL_BYTES = 2 << 30
 SPARE_BYTES = 64 << 20
 """Disk space that a capture leaves free, beside twice what it writes."""
 
+STATUS = (
+    *("status", "--porcelain", "-z", "--untracked-files=all", "--ignored=matching"),
+    *("--no-renames", "--ignore-submodules=all"),
+)
+LISTED = ("ls-files", "-z")
+LISTED_IGNORED = (*LISTED, "-c", "-i", "--exclude-standard")
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -51,12 +58,16 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Edits(msgspec.Struct):
-    """What is to be done to the private index, and what is left out."""
+    """What is to be done to the private index, and what is left out.
+
+    `shifts_ignored`: what git calls ignored may be another set afterwards, so it must be asked again.
+    """
 
     additions: dict[bytes, os.stat_result] = msgspec.field(default_factory=dict)
     removals: set[bytes] = msgspec.field(default_factory=set)
     missed: dict[bytes, str] = msgspec.field(default_factory=dict)
     untracked_bytes: int = 0
+    shifts_ignored: bool = False
 
 
 class TreeTaker:
@@ -73,30 +84,40 @@ class TreeTaker:
     def take(self) -> Tree:
         """Return the tree. Raises CheckpointError: checkpoint_failed, over_budget, disk_full."""
         for _ in range(ROUNDS):
-            status = self._status()
-            if not self._update(status, frozenset(self._listed())):
+            status, names, forced_in = self._look()
+            edits = self._edits(status, frozenset(names), forced_in)
+            if not (edits.additions or edits.removals):
+                break
+            self._carry_out(edits)
+            if not edits.shifts_ignored:
+                names = _names(self._store.side.run(*LISTED))
+                forced_in = frozenset(_names(self._store.side.run(*LISTED_IGNORED)))
                 break
         oid = self._store.side.line("write-tree", "--missing-ok")
         walked = walk(self._store.top, {name.rstrip(b"/") for name in (*status.ignored, *status.nested)})
         self._note_missed(status, walked)
-        forced_in = self._although_ignored() - self._staged.names
-        return Tree(oid, tuple(self._listed()), status.ignored, self._missed, forced_in, walked, self._bytes)
-
-    def _status(self) -> Status:
-        self._progress("status", 0, 0)
-        out = self._store.side.run(
-            "status",
-            "--porcelain",
-            "-z",
-            "--untracked-files=all",
-            "--ignored=matching",
-            "--no-renames",
-            "--ignore-submodules=all",
+        return Tree(
+            oid, tuple(names), status.ignored, self._missed, forced_in - self._staged.names, walked, self._bytes
         )
-        rows = [(row[:2], row[3:]) for row in out.split(b"\0")[:-1]]
+
+    def _look(self) -> tuple[Status, list[bytes], frozenset[bytes]]:
+        """Return git's status, what the private index lists, and what of that git ignores."""
+        self._progress("status", 0, 0)
+        side = self._store.side
+        calls = [side.start(*words) for words in (STATUS, LISTED, LISTED_IGNORED)]  # three at once: each walks alone
+        try:
+            status, names, forced_in = [call.finish(side.time_left()) for call in calls]
+        except BaseException:
+            for call in calls:
+                call.kill()
+            raise
+        return self._status(status), _names(names), frozenset(_names(forced_in))
+
+    def _status(self, out: bytes) -> Status:
+        rows = [(row[:2], row[3:]) for row in out.split(b"\0")[:-1] if row[:2] != b"A "]
         untracked = [name for code, name in rows if code == b"??"]
         return Status(
-            tuple(name for code, name in rows if code not in (b"??", b"!!", b"A ")),
+            tuple(name for code, name in rows if code not in (b"??", b"!!")),
             tuple(name for name in untracked if not name.endswith(b"/")),
             tuple(name for name in untracked if name.endswith(b"/")),
             tuple(sorted(name for code, name in rows if code == b"!!" and not self._is_empty(name))),
@@ -111,24 +132,17 @@ class TreeTaker:
         except (FileNotFoundError, PermissionError):
             return False
 
-    def _listed(self) -> list[bytes]:
-        return _names(self._store.side.run("ls-files", "-z"))
-
-    def _although_ignored(self) -> frozenset[bytes]:
-        return frozenset(_names(self._store.side.run("ls-files", "-z", "-c", "-i", "--exclude-standard")))
-
-    def _update(self, status: Status, names: frozenset[bytes]) -> bool:
-        """Bring the private index up to date; return whether what git calls ignored may have changed by it."""
-        although_ignored = self._although_ignored()
+    def _edits(self, status: Status, names: frozenset[bytes], although_ignored: frozenset[bytes]) -> Edits:
+        """Return what brings the private index up to date, and name what stays out of it."""
         unwanted = although_ignored - self._staged.names - self._forced
         hidden = (self._staged.names | self._forced) - names - frozenset(status.untracked)
         edits = Edits(removals=set(unwanted))
         with directory(self._store.top) as root:
             self._consider(root, edits, (*status.changed, *status.untracked, *sorted(hidden)))
         edits.removals &= names
+        edits.shifts_ignored = bool(unwanted) or not hidden.isdisjoint(edits.additions)
         self._missed |= edits.missed
-        self._carry_out(edits)
-        return bool(unwanted) or not hidden.isdisjoint(edits.additions)
+        return edits
 
     def _consider(self, root: int, edits: Edits, names: Iterable[bytes]) -> None:
         for name in names:

@@ -25,8 +25,6 @@ def test_captured_restored_and_undone_exactly(case: Case, tmp_path: Path) -> Non
     assert _compared(case, before, w.state()) == {}
     restore(engine, "ses/1u", "ses/2u")
     assert _compared(case, after, w.state()) == {}
-    restore(engine, "ses/2u", "ses/3u")
-    assert _compared(case, before, w.state()) == {}
     assert w.git("fsck", "--strict", "--no-dangling") == b""
 
 

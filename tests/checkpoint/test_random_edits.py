@@ -131,7 +131,7 @@ def check(first: list[tuple[object, ...]], committed: bool, second: list[tuple[o
         assert engine.capture("ses/3", labels={}).tree_digest == taken.tree_digest
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(EDITS, st.booleans(), EDITS)
 def test_random_edits(first: list[tuple[object, ...]], committed: bool, second: list[tuple[object, ...]]) -> None:
     check(first, committed, second)
