@@ -83,7 +83,8 @@ class RunGate:
         tool = self._run.tools.get(call.name)
         problem = call.problem
         if problem is None and tool is None:
-            problem = f"There is no tool named {call.name!r} in this run."
+            spec = self._run.spec
+            problem = f"There is no tool {call.name!r} in {spec.agent_mode} mode with the preset {spec.preset}."
         if problem is None and tool is not None:
             try:
                 return await self._rule(message, place, call, tool, granted)

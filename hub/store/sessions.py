@@ -10,16 +10,27 @@ from hub.errors import RefusedError
 from hub.ids import new_id
 from hub.protocol.events import SessionChanged
 from hub.protocol.views import SessionView
-from hub.store import eventlog
 from hub.store.database import Transaction
-from hub.store.rows import insert, one
-from hub.store.schema import prompts, runs, sessions
+from hub.store.rows import insert, missing, one
+from hub.store.schema import events, prompts, runs, sessions
 
 TITLE_LENGTH = 60
 ACTIVE = ("queued", "running", "waiting")
 _ACTIVE_RUN = sa.select(runs.c.id, runs.c.state).where(
     runs.c.session_id == sa.bindparam("session_id"), runs.c.state.in_(ACTIVE)
 )
+
+_MINE = (runs.c.session_id == sessions.c.id, runs.c.state.in_(ACTIVE))
+_WAITING = sa.select(sa.func.count()).where(prompts.c.session_id == sessions.c.id, prompts.c.state == "pending")
+_NEWEST = sa.select(sa.func.coalesce(sa.func.max(events.c.seq), 0)).where(events.c.session_id == sessions.c.id)
+_TOLD = sa.select(
+    sessions,
+    sa.select(runs.c.id).where(*_MINE).scalar_subquery().label("active_id"),
+    sa.select(runs.c.state).where(*_MINE).scalar_subquery().label("active_state"),
+    _WAITING.scalar_subquery().label("pending"),
+    _NEWEST.scalar_subquery().label("last_seq"),
+)
+"""A session with what its view adds to it, in one statement however many there are."""
 
 
 def create(tx: Transaction, workspace: str, worktree: str, title: str) -> str:
@@ -65,33 +76,31 @@ def active_run(conn: sa.Connection, session_id: str) -> Any:
 
 def view(conn: sa.Connection, session_id: str) -> SessionView:
     """Return what is told of a session. Raises NotFoundError."""
-    return _view(conn, row(conn, session_id))
+    found = conn.execute(_TOLD.where(sessions.c.id == session_id)).one_or_none()
+    if found is None:
+        raise missing("session", session_id)
+    return _view(found)
 
 
 def listing(conn: sa.Connection, *, archived: bool, limit: int) -> list[SessionView]:
     """Return sessions, the most recently used first."""
-    query = sa.select(sessions).order_by(sessions.c.updated_at.desc(), sessions.c.id.desc()).limit(limit)
+    query = _TOLD.order_by(sessions.c.updated_at.desc(), sessions.c.id.desc()).limit(limit)
     if not archived:
         query = query.where(sessions.c.archived_at.is_(None))
-    return [_view(conn, found) for found in conn.execute(query).all()]
+    return [_view(found) for found in conn.execute(query)]
 
 
-def _view(conn: sa.Connection, found: Any) -> SessionView:
-    active = active_run(conn, found.id)
-    waiting = sa.select(sa.func.count()).where(prompts.c.session_id == found.id, prompts.c.state == "pending")
-    pending = conn.execute(waiting).scalar_one()
-    state = session_state(
-        archived=found.archived_at is not None, run_state=active.state if active else None, pending=pending
-    )
+def _view(found: Any) -> SessionView:
+    archived = found.archived_at is not None
     return SessionView(
         id=found.id,
         workspace=found.workspace,
         title=found.title,
-        state=state,
+        state=session_state(archived=archived, run_state=found.active_state, pending=found.pending),
         run_count=found.run_count,
-        active_run_id=active.id if active else None,
-        pending_prompts=pending,
-        last_seq=eventlog.last_seq_of(conn, found.id),
+        active_run_id=found.active_id,
+        pending_prompts=found.pending,
+        last_seq=found.last_seq,
         created_at=iso(found.created_at),
         updated_at=iso(found.updated_at),
     )
@@ -110,7 +119,7 @@ def archive(tx: Transaction, session_id: str) -> SessionView:
     found = row(tx.conn, session_id)
     if active_run(tx.conn, session_id) is not None:
         raise RefusedError("A run of this session is not over; cancel it first.", code="run_active")
-    if _view(tx.conn, found).pending_prompts:
+    if view(tx.conn, session_id).pending_prompts:
         raise RefusedError("Prompts wait in this session; remove them first.", code="prompts_pending")
     tx.conn.execute(sa.update(sessions).where(sessions.c.id == session_id).values(archived_at=tx.now))
     tx.emit("session.archived", SessionChanged(title=found.title, workspace=found.workspace), session_id=session_id)
