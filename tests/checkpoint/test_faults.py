@@ -118,7 +118,7 @@ def kill_everywhere(world: World, tmp_path: Path, call: str, stride: int, *named
 
 
 def test_killed_at_steps_of_a_restore(world: World, tmp_path: Path) -> None:
-    assert kill_everywhere(world, tmp_path, "restore", 6, "index_done", "committed", "cleaning") == {"before", "after"}
+    assert kill_everywhere(world, tmp_path, "restore", 9, "index_done", "committed", "cleaning") == {"before", "after"}
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_killed_at_every_step(world: World, tmp_path: Path, call: str) -> None:
 
 def test_killed_at_steps_of_an_abort(world: World, tmp_path: Path) -> None:
     """The way back can be killed as well."""
-    assert kill_everywhere(world, tmp_path, "abort", 12, "back:index", "back:clean") == {"before"}
+    assert kill_everywhere(world, tmp_path, "abort", 18, "back:index", "back:clean") == {"before"}
 
 
 @pytest.mark.parametrize(("committed", "side"), [(True, "after"), (False, "before")])
