@@ -341,7 +341,7 @@ class Engine:
         staged = self._snapshots.index()
         if staged.state.digest != now.state.index.digest:
             raise ConflictError("The index has changed since the restore was planned.", code="index_moved")
-        head = operations.head_of(self._store.user)
+        head = operations.head_of(self._store.user, self._store.git_dir)
         if (*head, operations.operation_of(self._store.git_dir)) != (
             now.state.head,
             now.state.branch,

@@ -10,14 +10,20 @@ FILES = (
     *(b"MERGE_HEAD", b"MERGE_MODE", b"MERGE_MSG", b"CHERRY_PICK_HEAD", b"REVERT_HEAD", b"REBASE_HEAD"),
     *(b"BISECT_LOG", b"BISECT_START", b"BISECT_NAMES", b"BISECT_TERMS", b"BISECT_EXPECTED_REV"),
 )
+STAND_IN = "refs/heads/.invalid"
+"""What the file HEAD says where git keeps refs in another format."""
+
 FOLDERS = (b"rebase-merge", b"rebase-apply", b"sequencer")
 
 
-def head_of(user: Repository) -> tuple[str | None, str | None]:
+def head_of(user: Repository, git_dir: bytes) -> tuple[str | None, str | None]:
     """Return the commit of HEAD (None before the first) and the full name of the branch (None when detached)."""
-    return user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}"), user.maybe_line(
-        "symbolic-ref", "-q", "HEAD"
-    )
+    with open(os.path.join(git_dir, b"HEAD"), "rb") as stream:
+        content = stream.read().removesuffix(b"\n")
+    branch = text(content.removeprefix(b"ref: ")) if content.startswith(b"ref: ") else None
+    if branch == STAND_IN:
+        branch = user.maybe_line("symbolic-ref", "-q", "HEAD")
+    return user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}"), branch
 
 
 def operation_of(git_dir: bytes) -> dict[str, str]:

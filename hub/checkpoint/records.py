@@ -90,10 +90,15 @@ class Records:
 
     def find(self, ref: str) -> Found:
         """Return a checkpoint. Raises NotFoundError checkpoint_not_found, CheckpointError checkpoint_incomplete."""
-        commit = self._commit(ref) if _NAME.fullmatch(ref) else None
-        if commit is None:
-            raise NotFoundError(f"There is no checkpoint {ref} in this repository.", code="checkpoint_not_found")
-        return next(iter(self._read([(ref, commit)])))
+        if not _NAME.fullmatch(ref):
+            raise _not_found(ref)
+        try:
+            (commit, _), (_, meta) = self._contents([PREFIX + ref, f"{PREFIX}{ref}:meta.json"])
+        except CheckpointError:
+            if self._commit(ref) is None:
+                raise _not_found(ref) from None
+            raise
+        return Found(ref, commit, decode(meta))
 
     def all(self, prefix: str = "") -> list[Found]:
         """Return the checkpoints whose names begin with `prefix`, in order of name. Raises CheckpointError."""
@@ -110,9 +115,13 @@ class Records:
             self._store.user.run("update-ref", "--no-deref", "--stdin", stdin="".join(lines).encode())
 
     def _read(self, names: Sequence[tuple[str, str]]) -> Iterable[Found]:
-        objects = self._store.user.objects([f"{commit}:meta.json" for _, commit in names])
-        for (ref, commit), (_, _, chunks) in zip(names, objects, strict=True):
-            yield Found(ref, commit, decode(b"".join(chunks)))
+        contents = self._contents([f"{commit}:meta.json" for _, commit in names])
+        for (ref, commit), (_, meta) in zip(names, contents, strict=True):
+            yield Found(ref, commit, decode(meta))
+
+    def _contents(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
+        """Return id and content of each object. Raises CheckpointError checkpoint_incomplete when one is missing."""
+        return [(oid, b"".join(chunks)) for oid, _, chunks in self._store.user.objects(names)]
 
     def _commit(self, ref: str) -> str | None:
         return self._store.user.maybe_line("rev-parse", "-q", "--verify", PREFIX + ref)
@@ -177,6 +186,10 @@ def checkpoint_of(found: Found, unchanged_since: str | None = None) -> Checkpoin
         created_at=found.meta.created_at,
         unchanged_since=unchanged_since,
     )
+
+
+def _not_found(ref: str) -> NotFoundError:
+    return NotFoundError(f"There is no checkpoint {ref} in this repository.", code="checkpoint_not_found")
 
 
 def _now() -> str:

@@ -48,6 +48,10 @@ SETTINGS = {
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
+QUESTIONS = (
+    *("--path-format=absolute", "--show-toplevel", "--absolute-git-dir", "--git-common-dir"),
+    "--show-object-format",
+)
 CHUNK = 1 << 20
 """Bytes read at a time from an object."""
 
@@ -183,16 +187,15 @@ def discover(directory: Path) -> tuple[bytes, bytes, bytes, str]:
     """
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory.", code="not_a_directory")
-    return (
-        _ask(directory, "--show-toplevel"),
-        _ask(directory, "--absolute-git-dir"),
-        _ask(directory, "--path-format=absolute", "--git-common-dir"),
-        _ask(directory, "--show-object-format").decode(),
-    )
+    answers = _ask(directory, *QUESTIONS).split(b"\n")
+    if len(answers) != len(QUESTIONS) - 1:  # a path contains a newline
+        answers = [_ask(directory, QUESTIONS[0], question) for question in QUESTIONS[1:]]
+    top, git_dir, common_dir, algorithm = answers
+    return top, git_dir, common_dir, algorithm.decode()
 
 
 def _ask(directory: Path, *question: str) -> bytes:
-    """Ask git where it is; one question a call, for a path may contain a newline."""
+    """Ask git where it is, whatever the caller's environment says."""
     unset = [word for name in LOCAL_VARIABLES for word in ("-u", name)]
     handle = _git(os.fsencode(directory)).execute(["env", *unset, "git", "rev-parse", *question], as_process=True)
     try:

@@ -63,7 +63,7 @@ class Snapshots:
         return Snapshot(state, digest_of(state), staged, tree, frozenset(tree.names))
 
     def _state(self, index: IndexState, tree: Tree) -> State:
-        head, branch = head_of(self._store.user)
+        head, branch = head_of(self._store.user, self._store.git_dir)
         implied = implied_folders(list(tree.names))
         return State(
             worktree=tree.oid,

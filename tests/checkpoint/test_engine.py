@@ -328,6 +328,17 @@ def test_from_a_subdirectory_the_whole_worktree_counts(w: World) -> None:
     assert differing(before, w.state()) == {}
 
 
+def test_a_worktree_whose_own_path_is_odd(tmp_path: Path) -> None:
+    w = World(tmp_path / 'new\nline \u516c:"x')
+    w.base()
+    engine, before = w.engine(), w.state()
+    assert engine.root == w.root
+    engine.capture("ses/1", labels={})
+    w.agent()
+    restore(engine, "ses/1", "ses/1u")
+    assert differing(before, w.state()) == {}
+
+
 def test_a_git_directory_elsewhere(tmp_path: Path) -> None:
     w = World(tmp_path / "w", f"--separate-git-dir={tmp_path / 'git'}")
     w.base()
