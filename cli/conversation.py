@@ -6,6 +6,7 @@ cursor through lost connections and restarts of the hub. It does not start a hub
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Literal
@@ -13,9 +14,11 @@ from typing import Any, Literal
 from rich.text import Text
 
 from cli import prompting, render
+from cli.asks import SINGLE_KEYS, Ask, card, chosen, how_to_answer, is_answer
 from cli.context import Link
 from cli.inbox import ADDRESS, mark_run_seen
-from cli.prompting import End, Input, Inputs, Interrupt, Key, Leave, Line
+from cli.keys import Entered, Key, Pressed, Typing
+from cli.prompting import End, Input, Inputs, Interrupt, Leave, Line, Quiet
 from cli.screens import Screen
 from hub.client import HubClient, follow
 from hub.errors import ConflictError, TurnbackError, UnavailableError
@@ -25,11 +28,12 @@ from hub.protocol.views import ApprovalView, QuestionView
 
 OnAsk = Literal["prompt", "wait", "reject", "watch"]
 Mode = Literal["watching", "approval", "reason", "question", "leaving"]
-Ask = ApprovalView | QuestionView
 
 PATIENCE_S = 20.0
 """Seconds that an answer waits for a hub that is being restarted."""
 NOBODY = "Nobody is there to answer (hubctl run --on-ask reject)."
+END_OF_INPUT = "\x04"
+"""Ctrl-D."""
 ASK_EVENTS = {"approval.opened", "question.opened", "approval.decided", "question.closed"}
 
 
@@ -46,6 +50,7 @@ class Conversation:
         self._steers = steers
         self._asks: dict[str, Ask] = {}
         self._mode: Mode = "watching"
+        self._typing = Typing()
         self._steered = False
         self._input_over = False
         self._hub_gone = False
@@ -82,7 +87,7 @@ class Conversation:
                         self._screen.event(found)
                         return found
                     await self.welcome_asks()
-                elif isinstance(item, Key | Line | End | Interrupt | Leave) and await self._input(item):
+                elif isinstance(item, Key | Quiet | Line | End | Interrupt | Leave) and await self._input(item):
                     return None
                 if await self._done_with_input():
                     return None
@@ -151,7 +156,7 @@ class Conversation:
             return
         self._asks[ask_id] = found
         if self._on_ask == "wait":
-            self._screen.lines([*_card(found, ""), *how_to_answer(found)])
+            self._screen.lines([*card(found), *how_to_answer(found)])
         elif self._mode == "watching":
             await self._put_next()
 
@@ -168,17 +173,21 @@ class Conversation:
         if ask is None or self._on_ask != "prompt":
             return
         if isinstance(ask, ApprovalView):
-            self._mode = "approval"
-            await self._inputs.want_keys(arm_s=prompting.ARM_S if self._steers else 0.0)
-            self._screen.lines(_card(ask, prompting.APPROVAL_KEYS))
+            self._mode, shown = "approval", card(ask, prompting.APPROVAL_KEYS)
         else:
-            self._mode = "question"
-            self._watch_lines()
-            self._screen.lines([*_card(ask, ""), Text("  type your answer, or the number of one", style="bold")])
+            words = Text("  type your answer, or the number of one", style="bold")
+            self._mode, shown = "question", [*card(ask), words]
+        await self._inputs.want_typing()
+        self._screen.lines(shown)
+        self._typing.asked(time.monotonic())
+        self._screen.draft(self._typing.text)
 
     def _watch(self) -> None:
+        """Watch on. A line that is half typed goes on to be ours: the terminal cannot be given it back."""
         self._mode = "watching"
-        self._inputs.want_lines()
+        self._typing.release()
+        if self._typing.empty:
+            self._inputs.want_lines()
 
     def _watch_lines(self) -> None:
         self._inputs.want_lines()
@@ -194,8 +203,11 @@ class Conversation:
             case End():
                 return self._no_more_input()
             case Key():
-                return await self._key(item.char)
+                return await self._key(item)
+            case Quiet():
+                await self._typed(self._typing.quiet(item.key))
             case Line():
+                self._typing.typed_at(item.at)
                 await self._line(item.text)
         return False
 
@@ -213,19 +225,38 @@ class Conversation:
         if self._mode == "leaving" or self.run_id is None or self._on_ask != "prompt":
             return True
         self._mode = "leaving"
+        self._typing.clear()
         await self._inputs.want_keys()
         self._screen.lines([Text(prompting.LEAVE_KEYS, style="bold")])
         return False
 
-    async def _key(self, char: str) -> bool:
-        if char == "\x04":
-            return self._mode == "leaving"
+    async def _key(self, key: Key) -> bool:
+        if key.char == END_OF_INPUT:
+            return True
         if self._mode == "leaving":
-            return await self._leave_key(prompting.LEAVE_ACTIONS.get(char))
-        ask = next(iter(self._asks.values()), None)
-        if self._mode == "approval" and isinstance(ask, ApprovalView):
-            await self._approval_key(ask, char)
+            return not key.burst and await self._leave_key(prompting.LEAVE_ACTIONS.get(key.char))
+        done = self._typing.key(key, SINGLE_KEYS if self._mode == "approval" else ())
+        if isinstance(done, Entered):
+            self._screen.draft(done.text, done=True)
+        else:
+            self._screen.draft(self._typing.text)
+        await self._typed(done)
         return False
+
+    async def _typed(self, done: Pressed | Entered | None) -> None:
+        ask = next(iter(self._asks.values()), None)
+        if isinstance(done, Pressed) and self._mode == "approval" and isinstance(ask, ApprovalView):
+            await self._approval_key(ask, done.char)
+        elif isinstance(done, Entered):
+            await self._entered(ask, done)
+
+    async def _entered(self, ask: Ask | None, done: Entered) -> None:
+        if self._mode == "question" and isinstance(ask, QuestionView) and not done.earlier and done.text.strip():
+            await self._reply(ask, done.text.strip())
+        else:
+            await self._steer(done.text)
+        if self._mode == "watching":
+            self._watch()
 
     async def _leave_key(self, action: prompting.Action | None) -> bool:
         if action is None:
@@ -276,16 +307,29 @@ class Conversation:
         ask = next(iter(self._asks.values()), None)
         if self._mode == "reason" and isinstance(ask, ApprovalView):
             await self._answer(ask, "reject", text)
-        elif self._mode == "approval" and isinstance(ask, ApprovalView) and _is_answer(text):
+        elif prompting.terminal() is not None:  # typed before a question stood there
+            await self._steer(line)
+        elif self._mode == "approval" and isinstance(ask, ApprovalView) and is_answer(text):
             await self._piped_answer(ask, text)
         elif isinstance(ask, QuestionView) and self._mode == "question" and text:
-            self._asks.pop(ask.id, None)
-            self._watch()
-            await self._settle("question.answer", question_id=ask.id, answer=_option(ask, text))
-            await self._put_next()
-        elif text and self._steers:
-            self._steered = True
-            await self._settle("prompt.submit", session_id=self._session_id, text=line, mode="steer", address=ADDRESS)
+            await self._reply(ask, text)
+        else:
+            await self._steer(line)
+
+    async def _reply(self, ask: QuestionView, text: str) -> None:
+        self._asks.pop(ask.id, None)
+        self._watch()
+        await self._settle("question.answer", question_id=ask.id, answer=chosen(ask, text))
+        await self._put_next()
+
+    async def _steer(self, line: str) -> None:
+        if not line.strip():
+            return
+        if not self._steers:
+            self._screen.lines([Text(f"  not sent; to steer: hubctl send {self._session_id} TEXT", style="yellow")])
+            return
+        self._steered = True
+        await self._settle("prompt.submit", session_id=self._session_id, text=line, mode="steer", address=ADDRESS)
 
     async def _piped_answer(self, ask: ApprovalView, text: str) -> None:
         """Take a whole line as the key that it begins with: a pipe has no keys."""
@@ -324,26 +368,3 @@ async def merged(stream: AsyncGenerator[Item], inputs: Inputs) -> AsyncGenerator
         for future in waiting:
             future.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-
-
-def _card(ask: Ask, keys: str) -> list[Text]:
-    return render.approval_card(ask, keys) if isinstance(ask, ApprovalView) else render.question_card(ask)
-
-
-def how_to_answer(ask: Ask) -> list[Text]:
-    """Return what a person may type elsewhere to answer."""
-    if isinstance(ask, ApprovalView):
-        words = f"  waiting: hubctl approve {ask.id}   or   hubctl reject {ask.id} --reason TEXT"
-    else:
-        words = f"  waiting: hubctl send {ask.session_id} ANSWER"
-    return [Text(words, style="yellow")]
-
-
-def _is_answer(text: str) -> bool:
-    key, _, rest = text.partition(" ")
-    return key == "r" or (not rest and (key in prompting.DECISIONS or key in prompting.APPROVAL_ACTIONS))
-
-
-def _option(ask: QuestionView, text: str) -> str:
-    chosen = int(text) if text.isdecimal() else 0
-    return ask.options[chosen - 1] if 1 <= chosen <= len(ask.options) else text

@@ -26,6 +26,7 @@ from cli.demo_proof import Proof, Snapshot, compare, look
 from cli.invocation import invocation
 from cli.prompting import Inputs
 from cli.run import Pursuit, chosen_model
+from cli.screens import TextScreen
 from cli.sessions import all_messages
 from cli.stopping import end_hub
 from cli.text import clean_path, model_label, plural
@@ -80,7 +81,7 @@ class Teller:
     def __init__(self, *, silent: bool) -> None:
         self._silent = silent
         self._chapter = 0
-        self._renderer = render.Renderer(prompts=False)
+        self._screen = TextScreen(prompts=False)
 
     @property
     def may_ask(self) -> bool:
@@ -103,20 +104,23 @@ class Teller:
         self.draw(Text(text, style=style))
 
     def event(self, event: Event) -> None:
-        self._write(self._renderer.event(event))
+        if not self._silent:
+            self._screen.event(event)
 
     def live(self, notice: Live) -> None:
-        self._write(self._renderer.live(notice))
+        if not self._silent:
+            self._screen.live(notice)
 
     def gap(self, gap: Gap) -> None:
         self.say(f"events are missing: {gap.reason}", "yellow")
 
     def lines(self, lines: Sequence[Text]) -> None:
-        self._write(self._renderer.lines(*lines))
-
-    def _write(self, pieces: Sequence[Text]) -> None:
         if not self._silent:
-            output.write(pieces)
+            self._screen.lines(lines)
+
+    def draft(self, text: str, *, done: bool = False) -> None:
+        if not self._silent:
+            self._screen.draft(text, done=done)
 
 
 async def _tell(teller: Teller, folder: Path, model: str | None, context: typer.Context) -> list[Proof]:

@@ -73,6 +73,12 @@ def write(pieces: Iterable[Text]) -> None:
     console.file.flush()
 
 
+def echo(value: str) -> None:
+    """Print what a person types at this terminal, backspaces included."""
+    sys.stdout.write(value)
+    sys.stdout.flush()
+
+
 def text(value: str, style: str = "") -> None:
     """Print a line of text to stdout."""
     write([Text(value + "\n", style=style)])

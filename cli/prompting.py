@@ -1,7 +1,8 @@
 """Asking the person at the terminal: keys and lines from standard input, Ctrl-C as input, and what keys mean.
 
 Invariant: the terminal's settings are put back whatever happens. Nothing that was typed before a question stood on the
-screen answers it: waiting input is thrown away first. A process in the background never reads from its terminal.
+screen answers it: it is thrown away, or kept as text (`cli.keys`). A process in the background never reads from its
+terminal.
 """
 
 import asyncio
@@ -11,17 +12,20 @@ import signal
 import sys
 import termios
 import threading
+import time
 import tty
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
 from cli import output
+from cli.keys import AFTER_S, Key
+from cli.text import clean
 from hub.domain.values import Decision
 
 READ_BYTES = 65_536
 ARM_S = 0.3
-"""Seconds in which keys are thrown away before a question is put to somebody who may be typing a line."""
+"""Seconds for what was typed before a question to arrive, so that it is known to be older than the question."""
 
 APPROVAL_KEYS = "  [a] allow once  [s] this session  [A] always  [r] reject  [d] show all  [?] help"
 APPROVAL_HELP = (
@@ -40,17 +44,18 @@ LEAVE_ACTIONS: dict[str, Action] = {"c": "cancel", "d": "detach", "\r": "go_on",
 
 
 @dataclass(frozen=True)
-class Key:
-    """One key was pressed."""
+class Quiet:
+    """No key followed this one within `AFTER_S`."""
 
-    char: str
+    key: Key
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line was typed, or came through a pipe."""
+    """A line was typed, or came through a pipe. `at` in seconds, monotonic."""
 
     text: str
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Leave:
     """The process was asked to end, or its terminal is gone."""
 
 
-Input = Key | Line | End | Interrupt | Leave
+Input = Key | Quiet | Line | End | Interrupt | Leave
 
 
 def terminal() -> int | None:
@@ -132,18 +137,27 @@ class Inputs:
             self._listening = True
             threading.Thread(target=self._read, name="input", daemon=True).start()
 
-    async def want_keys(self, *, arm_s: float = 0.0) -> None:
+    async def want_keys(self) -> None:
         """Give keys from now on, when input is a terminal; what was typed before is thrown away."""
         self.listen()
-        if self._terminal is None:
-            return
-        if self._saved is None:
+        if self._terminal is not None:
+            self._enter_keys(termios.TCSAFLUSH)
+            termios.tcflush(self._terminal, termios.TCIFLUSH)
+            await asyncio.sleep(0)
+            self._forget_typed()
+
+    async def want_typing(self) -> None:
+        """Give keys from now on, when input is a terminal; a line that was half typed comes first, as keys."""
+        self.listen()
+        if self._terminal is not None:
+            self._enter_keys(termios.TCSADRAIN)
+            await asyncio.sleep(ARM_S)
+
+    def _enter_keys(self, when: int) -> None:
+        if self._saved is None and self._terminal is not None:
             self._saved = termios.tcgetattr(self._terminal)
-            tty.setcbreak(self._terminal, termios.TCSAFLUSH)
+            tty.setcbreak(self._terminal, when)
         self._keys = True
-        await asyncio.sleep(arm_s)
-        termios.tcflush(self._terminal, termios.TCIFLUSH)
-        self._forget_typed()
 
     def want_lines(self) -> None:
         """Give lines from now on."""
@@ -156,7 +170,7 @@ class Inputs:
         self._buffer = ""
         waiting = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
         for kept in waiting:
-            if not isinstance(kept, Key | Line):
+            if not isinstance(kept, Key | Quiet | Line):
                 self._queue.put_nowait(kept)
 
     def _read(self) -> None:
@@ -167,26 +181,33 @@ class Inputs:
             except OSError:  # the terminal is gone
                 data = b""
             try:
-                self._loop.call_soon_threadsafe(self._take, data)
+                self._loop.call_soon_threadsafe(self._take, data, time.monotonic())
             except RuntimeError:  # the loop has ended, and with it the interest in input
                 return
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, at: float) -> None:
         text = self._decoder.decode(data, final=not data)
         if self._keys:
-            for char in text:
-                self._queue.put_nowait(Key(char))
+            self._take_keys(text, at)
         else:
-            self._take_lines(text, last=not data)
+            self._take_lines(text, at, last=not data)
         if not data:
             self._queue.put_nowait(End())
 
-    def _take_lines(self, text: str, *, last: bool) -> None:
+    def _take_keys(self, text: str, at: float) -> None:
+        chars = clean(text) if text.startswith("\x1b") else text  # an arrow or another key that is no character
+        keys = [Key(char, at, burst=len(chars) > 1) for char in chars]
+        for key in keys:
+            self._queue.put_nowait(key)
+        if len(keys) == 1:
+            self._loop.call_later(AFTER_S, self._queue.put_nowait, Quiet(keys[0]))
+
+    def _take_lines(self, text: str, at: float, *, last: bool) -> None:
         *lines, self._buffer = (self._buffer + text).split("\n")
         if last and self._buffer:
             lines.append(self._buffer)
         for line in lines:
-            self._queue.put_nowait(Line(line))
+            self._queue.put_nowait(Line(line, at))
 
 
 async def confirm(question: str) -> bool:

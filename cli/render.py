@@ -69,6 +69,17 @@ class Renderer:
         """Return lines of the caller's own, on lines of their own."""
         return self._fresh([Text.assemble(line, "\n") for line in lines])
 
+    def draft_begins(self) -> list[Text]:
+        """Return what stands before a line that the person types; the line is left open."""
+        pieces = self._fresh([Text("› ")])
+        self._mid_line = True
+        return pieces
+
+    def draft_ends(self) -> list[Text]:
+        """Return the end of the line that the person has typed."""
+        self._mid_line = False
+        return [Text("\n")]
+
     def _fresh(self, pieces: list[Text]) -> list[Text]:
         if pieces and self._mid_line:
             pieces.insert(0, Text("\n"))

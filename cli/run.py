@@ -14,9 +14,10 @@ import msgspec
 import typer
 
 from cli import output, prompting
+from cli.asks import Ask
 from cli.attach import Deltas
 from cli.context import Link, session_id, with_link, workspace_of
-from cli.conversation import Ask, Conversation, OnAsk
+from cli.conversation import Conversation, OnAsk
 from cli.inbox import ADDRESS
 from cli.invocation import invocation
 from cli.prompting import Inputs

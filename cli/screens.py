@@ -8,11 +8,12 @@ from rich.text import Text
 
 from cli import output
 from cli.render import Renderer
+from cli.text import clean_line
 from hub.protocol.events import Event, Gap, Live
 
 
 class Screen(Protocol):
-    """What is told of a session as it goes. `lines` are words of this program, not of the session."""
+    """What is told of a session as it goes. `lines` are words of this program, `draft` is what the person types."""
 
     def event(self, event: Event) -> None: ...
 
@@ -22,24 +23,49 @@ class Screen(Protocol):
 
     def lines(self, lines: Sequence[Text]) -> None: ...
 
+    def draft(self, text: str, *, done: bool = False) -> None: ...
+
 
 class TextScreen:
     """Shows a session to a person, on a terminal or through a pipe."""
 
     def __init__(self, *, prompts: bool) -> None:
         self._renderer = Renderer(prompts=prompts)
+        self._draft: str | None = None
 
     def event(self, event: Event) -> None:
-        output.write(self._renderer.event(event))
+        self._write(self._renderer.event(event))
 
     def live(self, notice: Live) -> None:
-        output.write(self._renderer.live(notice))
+        self._write(self._renderer.live(notice))
 
     def gap(self, gap: Gap) -> None:
         self.lines([Text(f"  some events are no longer kept: {gap.reason}", style="yellow")])
 
     def lines(self, lines: Sequence[Text]) -> None:
-        output.write(self._renderer.lines(*lines))
+        self._write(self._renderer.lines(*lines))
+
+    def draft(self, text: str, *, done: bool = False) -> None:
+        """Show the line that is being typed: what changed at its end, or all of it after something else was shown.
+
+        `done`: Enter has ended it.
+        """
+        text = clean_line(text) + " " * (len(text) - len(text.rstrip()))
+        before = self._draft
+        if before is None and not text:
+            return
+        if before is None or not (text.startswith(before) or before.startswith(text)):
+            output.write(self._renderer.draft_begins())
+            before = ""
+        output.echo("\b \b" * max(0, len(before) - len(text)) + text[len(before) :])
+        self._draft = text
+        if done:
+            self._write(self._renderer.draft_ends())
+
+    def _write(self, pieces: Sequence[Text]) -> None:
+        if pieces:
+            self._draft = None
+        output.write(pieces)
 
 
 class JsonScreen:
@@ -61,6 +87,9 @@ class JsonScreen:
     def lines(self, lines: Sequence[Text]) -> None:
         for one in lines:
             output.note(one.plain)
+
+    def draft(self, text: str, *, done: bool = False) -> None:
+        """Show nothing: with --json nobody types."""
 
 
 def flat(event: Event) -> dict[str, Any]:

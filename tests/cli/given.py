@@ -256,6 +256,14 @@ def opens(hub: FakeHub, view: ApprovalView | None = None) -> None:
     )
 
 
+def asks(hub: FakeHub) -> None:
+    """The agent asks a question."""
+    view = question()
+    hub.answers["question.list"] = [view]
+    fields = {"question_id": view.id, "call_id": view.call_id, "question": view.question, "options": view.options}
+    hub.emit("question.opened", session_id=SESSION, run_id=RUN, expires_at=LATER, **fields)
+
+
 def decided(hub: FakeHub, state: str, decision: str | None, **change: Any) -> None:
     """The question is closed."""
     hub.answers["approval.list"] = []

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import termios
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -57,6 +58,10 @@ class Terminal:
     def type(self, text: str) -> None:
         """Press keys."""
         os.write(self._ours, text.encode())
+
+    def rests(self, seconds: float = 1.0) -> None:
+        """Press nothing for a while, so that the next key is a single one."""
+        time.sleep(seconds)
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
