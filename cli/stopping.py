@@ -7,7 +7,8 @@ import psutil
 import typer
 
 from cli import output, tables
-from cli.context import ABSENT, Link, call, with_link
+from cli.context import ABSENT, Link, call, home_of, with_link
+from hub import settings
 from hub.client import find_hub
 from hub.errors import TurnbackError, UnavailableError
 
@@ -26,7 +27,11 @@ def stop(context: typer.Context, deadline: Deadline = 10.0) -> None:
 
 
 def restart(context: typer.Context, deadline: Deadline = 10.0) -> None:
-    """Stop the hub and start it again."""
+    """Stop the hub and start it again.
+
+    With a wrong config.toml nothing is stopped.
+    """
+    settings.read_config(home_of(context) / settings.CONFIG_NAME)
     with_link(context, lambda link: end_hub(link, deadline), start=False)
     output.show(context, call(context, "hub.status"), tables.status)
 

@@ -71,6 +71,14 @@ def test_a_wrong_setting_is_told_before_anything_starts(own: Path) -> None:
     assert not record_path(own).exists()
 
 
+def test_a_wrong_setting_is_told_before_a_restart_stops_anything(own: Path) -> None:
+    pid = json.loads(hubctl(own, "start", "--json").stdout)["pid"]
+    (own / "config.toml").write_text("[hub]\nport = 'many'\n")
+    said = hubctl(own, "restart", "--json")
+    assert (said.returncode, json.loads(said.stderr)["error"]["code"]) == (2, "config_invalid")
+    assert json.loads(hubctl(own, "status", "--json").stdout)["pid"] == pid
+
+
 def test_a_home_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = hubctl(tmp_path / "file" / "home", "sessions", "--json")
