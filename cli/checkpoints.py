@@ -126,11 +126,11 @@ def undo(
     async def undone(link: Link) -> Any:
         where = await _where(link, workspace, session)
         if not (dry_run or yes) and _asks(context):
-            output.draw(tables.restore(await link.call("checkpoint.undo", dry_run=True, **where)))
+            output.draw(tables.undone(await link.call("checkpoint.undo", dry_run=True, **where)))
             await _confirm("Undo the restore?")
         return await link.call("checkpoint.undo", dry_run=dry_run, **where)
 
-    output.show(context, with_link(context, undone), tables.restore)
+    output.show(context, with_link(context, undone), tables.undone)
 
 
 def _asks(context: typer.Context) -> bool:

@@ -2,13 +2,16 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cli import output, starting, tables
-from cli.context import call, home_of
+from cli.context import Link, call, home_of, with_link
+from cli.invocation import invocation
 from hub import settings
+
+PAGE = 1000
 
 
 def start(
@@ -32,4 +35,10 @@ def _become_hub(context: typer.Context) -> None:
 
 def status(context: typer.Context) -> None:
     """Tell how the hub is."""
-    output.show(context, call(context, "hub.status", start=False), tables.status)
+
+    async def told(link: Link) -> tuple[Any, int]:
+        found = await link.call("hub.status")
+        return found, 0 if invocation(context).json else len(await link.call("question.list", limit=PAGE))
+
+    found, questions = with_link(context, told, start=False)
+    output.show(context, found, lambda view: tables.status(view, questions))

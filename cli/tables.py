@@ -62,8 +62,9 @@ def listing(rows: Sequence[Sequence[RenderableType]], columns: Sequence[str], no
     return made
 
 
-def status(view: views.Status) -> RenderableType:
-    """Draw how the hub is."""
+def status(view: views.Status, questions: int = 0) -> RenderableType:
+    """Draw how the hub is; `questions` of agents are open."""
+    to_answer = view.approvals_open + questions
     word = Text("draining", "yellow") if view.draining else Text("ready", "green") if view.ready else Text("not ready")
     return facts(
         [
@@ -72,7 +73,7 @@ def status(view: views.Status) -> RenderableType:
             ("home", clean_path(view.home)),
             ("started", ago(view.started_at)),
             ("model", model_label(view.default_model) if view.default_model else Text("none configured", "yellow")),
-            ("work", f"{plural(view.sessions, 'session')}, {view.runs_active} active, {view.approvals_open} to answer"),
+            ("work", f"{plural(view.sessions, 'session')}, {view.runs_active} active, {to_answer} to answer"),
             ("parts", ", ".join(f"{name} {how}" for name, how in view.components.items()) or "-"),
         ]
     )
@@ -145,6 +146,27 @@ def approvals(found: Sequence[views.ApprovalView]) -> RenderableType:
     if not found:
         return Text("Nothing waits for an answer.", style="dim")
     return Group(*(_approval(view) for view in found))
+
+
+def open_asks(calls: Sequence[views.ApprovalView], asked: Sequence[views.QuestionView]) -> RenderableType:
+    """Draw tool calls that ask, then questions of agents under a heading of their own."""
+    if not asked:
+        return approvals(calls)
+    heading = Text("Questions of agents; to answer: hubctl answer ID TEXT\n", style="bold")
+    questions = (_question(view) for view in asked)
+    return Group(*(_approval(view) for view in calls), heading, *questions)
+
+
+def _question(view: views.QuestionView) -> RenderableType:
+    head = Text.assemble((view.id, "bold"), "  ", state(view.state), "  ", clean(view.question).strip())
+    options = [Text(f"    {number}. {clean_line(option)}") for number, option in enumerate(view.options, 1)]
+    when = f"expires {ago(view.expires_at)}" if view.state == "open" else f"answer: {clean_line(view.answer or '-')}"
+    return Group(head, *options, Text(f"    {view.session_id}  {when}\n", style="dim"))
+
+
+def replied(view: views.QuestionView) -> RenderableType:
+    """Draw the answer to a question."""
+    return Text.assemble(state(view.state), f"  {clean_line(view.question, 80)}  {clean_line(view.answer or '-', 80)}")
 
 
 def _approval(view: views.ApprovalView) -> RenderableType:
@@ -225,7 +247,12 @@ def _patch_style(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
 
 
-def restore(view: views.RestoreView) -> RenderableType:
+def undone(view: views.RestoreView) -> RenderableType:
+    """Draw the undoing of a restore, planned or done. Only its own checkpoint takes it back."""
+    return restore(view, undoes=True)
+
+
+def restore(view: views.RestoreView, *, undoes: bool = False) -> RenderableType:
     """Draw a restore, planned or done, with all that it cannot undo."""
     title = "Would turn back to" if view.dry_run else "Turned back to"
     parts: list[RenderableType] = [Text(f"{title} {view.checkpoint}", style="bold")]
@@ -236,6 +263,9 @@ def restore(view: views.RestoreView) -> RenderableType:
     if view.messages:
         aside = f"{plural(view.messages, 'message')} of {plural(len(view.runs), 'run')} put aside"
         parts.append(Text(f"  conversation {aside}"))
+    if undoes:
+        comes = "would come back" if view.dry_run else "came back"
+        parts.append(Text(f"  conversation {comes}, where the restore had put it aside"))
     if view.prompts_cancelled or view.approvals_cancelled:
         waiting = (
             f"{plural(len(view.prompts_cancelled), 'prompt')}, {plural(len(view.approvals_cancelled), 'approval')}"
@@ -245,7 +275,8 @@ def restore(view: views.RestoreView) -> RenderableType:
     parts += [Text(f"  note         {clean_line(note)}") for note in view.notes]
     parts += [Text(f"  not undone   {clean_line(effect.summary)}", "yellow") for effect in view.effects]
     if view.undo:
-        parts.append(Text(f"Taken back by: hubctl checkpoint undo  (or restore {view.undo})", style="dim"))
+        ways = f"restore {view.undo}" if undoes else f"undo  (or restore {view.undo})"
+        parts.append(Text(f"Taken back by: hubctl checkpoint {ways}", style="dim"))
     return Group(*parts)
 
 

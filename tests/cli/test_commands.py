@@ -120,6 +120,25 @@ def test_approvals_show_arguments_whole(hub: FakeHub, call: Call) -> None:
     assert all(f"echo {number}\n" in shown for number in range(300))
 
 
+def test_open_questions_are_listed_counted_and_answered(hub: FakeHub, call: Call) -> None:
+    asked = given.question()
+    hub.answers |= {
+        "hub.status": given.status(approvals_open=1),
+        "approval.list": [given.approval()],
+        "question.list": [asked],
+        "question.answer": lambda params: given.question(state="answered", answer=params["answer"]),
+    }
+    shown = call("approvals").out
+    assert "hubctl answer ID TEXT" in shown
+    assert all(words in shown for words in (APPROVAL, asked.id, "Which database?", "2. postgres"))
+    assert [one["id"] for one in call("approvals", "--json").json] == [APPROVAL]
+    assert "2 to answer" in call("status").out
+    assert call("answer", asked.id[-5:], "2", "--json").json["answer"] == "postgres"
+    assert call("answer", asked.id, "neither").code == 0
+    sent = hub.params_of("question.answer")
+    assert [(one["question_id"], one["answer"]) for one in sent] == [(asked.id, "postgres"), (asked.id, "neither")]
+
+
 def test_approve_takes_one_kind_of_memory(hub: FakeHub, call: Call) -> None:
     assert call("approve", APPROVAL, "--session", "--always").code == 2
     assert hub.calls == []
@@ -185,6 +204,14 @@ def test_diff_and_undo(hub: FakeHub, call: Call) -> None:
     assert "+x" in call("checkpoint", "diff", CHECKPOINT, "--patch").out
     assert call("checkpoint", "undo", "--session", SESSION, "--json").json["undo"] == "ckp_undo"
     assert call("checkpoint", "show", CHECKPOINT, "--json").json["id"] == CHECKPOINT
+
+
+def test_what_a_restore_and_an_undo_say_of_the_way_back(hub: FakeHub, call: Call) -> None:
+    hub.answers |= {"checkpoint.undo": given.restore(), "checkpoint.restore": given.restore()}
+    assert "hubctl checkpoint undo  (or restore ckp_undo)" in call("checkpoint", "restore", CHECKPOINT).out
+    shown = call("checkpoint", "undo", "--session", SESSION).out
+    assert "Taken back by: hubctl checkpoint restore ckp_undo\n" in shown
+    assert "conversation came back" in shown
 
 
 def test_workspaces(hub: FakeHub, call: Call, tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ def test_exit_code_is_that_of_the_end(hub: FakeHub, call: Call, end: str, code: 
 
 
 def test_a_refused_prompt_is_an_error(hub: FakeHub, call: Call) -> None:
-    hub.answers["prompt.submit"] = RefusedError("No model.", code="no_model", hint="Three ways.")
+    hub.answers["prompt.submit"] = UsageError("No model.", code="no_model", hint="Three ways.")
     said = call("run", "x", "--json")
-    assert (said.code, said.out, said.error["code"]) == (3, "", "no_model")
+    assert (said.code, said.out, said.error["code"]) == (2, "", "no_model")
 
 
 def test_a_prompt_that_was_taken_back_ends_the_waiting(hub: FakeHub, call: Call) -> None:
