@@ -81,17 +81,23 @@ class Engine:
         labels: Mapping[str, str],
         budget_s: float = BUDGET_S,
         progress: Progress | None = None,
+        include: Sequence[str] = (),
     ) -> Checkpoint:
         """Take a checkpoint under `refs/turnback/<ref>`. `progress` is told phase, done, total (0: not known).
 
+        `include` names files, relative to `root`, that are captured even if git ignores them or they are large.
         Raises UsageError bad_ref, ConflictError ref_exists, RefusedError workspace_busy, restore_in_progress or
         restore_unfinished, CheckpointError over_budget, disk_full, store_unwritable, checkpoint_failed. A capture that
         fails leaves no ref. The first one of a worktree has at least 120 s.
         """
         with self._working(budget_s):
             self._records.check_free(ref)
-            snapshot = self._snapshots.take(progress or _no_progress)
-            return self._record(ref, snapshot, labels, lambda: self._snapshots.take(progress or _no_progress))
+            forced = [os.fsencode(path) for path in include]
+
+            def take() -> Snapshot:
+                return self._snapshots.take(progress or _no_progress, forced)
+
+            return self._record(ref, take(), labels, take)
 
     def list(self, prefix: str = "") -> list[Checkpoint]:
         """Return the checkpoints of the repository whose refs begin with `prefix`, in order of ref."""
@@ -125,8 +131,8 @@ class Engine:
     ) -> Plan:
         """Capture the present state under `undo_ref` and return the way from it to the target; carry nothing out.
 
-        `paths` narrow it to these and what lies below them; the index then stays. Raises as `capture` and `get`, and
-        RefusedError: other_worktree, operation_changed (another merge or rebase state than the recorded one).
+        `paths`, relative to `root`, narrow it to these and what lies below; the index then stays. Raises as `capture`
+        and `get`, and RefusedError other_worktree, operation_changed (another merge or rebase than the recorded one).
         """
         with self._working(FIRST_BUDGET_S):
             self._records.check_free(undo_ref)

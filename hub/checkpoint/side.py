@@ -26,8 +26,8 @@ CONFIG = """[core]
 [extensions]
 \tobjectFormat = {algorithm}
 """
-COPIED = "^core\\.(ignorecase|precomposeunicode|excludesfile)$"
-"""Taken over from the user's settings: what the file system does to names, and the user's own excludes file."""
+COPIED = "^core\\.(ignorecase|precomposeunicode|sharedrepository|excludesfile)$"
+"""Taken over from the user's settings: what the file system does to names, who else reads objects, own excludes."""
 
 
 class Store:
@@ -78,7 +78,7 @@ class Store:
         return _read(path).decode()
 
     def _copied(self) -> str:
-        """Return the user's own excludes file and what the file system does to names, as configuration text."""
+        """Return what is taken over from the user's settings, as configuration text."""
         out = self.user.run("config", "-z", "--type=path", "--get-regexp", COPIED, allow=(0, 1))
         rows = [os.fsdecode(row).split("\n", 1) for row in out.split(b"\0") if b"\n" in row]
         return "[core]\n" + "".join(f"\t{key.split('.')[1]} = {_quoted(value)}\n" for key, value in rows)

@@ -4,6 +4,7 @@ Invariant: nothing of the user's is written: not the worktree, index, HEAD, stas
 is not yet a checkpoint: no ref protects it.
 """
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -19,6 +20,8 @@ from hub.checkpoint.staging import IndexReader, Staged
 from hub.checkpoint.values import CheckpointError
 from hub.checkpoint.walk import Walked, implied_folders
 from hub.checkpoint.worktree import Progress, Tree, TreeTaker
+
+log = logging.getLogger(__name__)
 
 USUAL = {"100644": 0o644, "100755": 0o755, "40000": 0o755}
 
@@ -42,6 +45,10 @@ class Snapshots:
 
     def take(self, progress: Progress, forced: Collection[bytes] = ()) -> Snapshot:
         """Return the present state; `forced` paths are captured whatever the rules say. Raises CheckpointError."""
+        try:
+            return self._take(progress, forced)
+        except (GitFailed, OSError) as first:
+            log.info("a capture met a file in motion and begins again", extra={"reason": str(first)})
         try:
             return self._take(progress, forced)
         except GitFailed as failure:

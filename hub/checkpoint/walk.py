@@ -29,7 +29,7 @@ def walk(top: bytes, skipped: Container[bytes]) -> Walked:
         folder = waiting.pop()
         try:
             entries = os.scandir(os.path.join(top, folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError:
             found.closed.append(folder)

@@ -41,6 +41,23 @@ def test_ignored_files_are_never_deleted(w: World) -> None:
     assert kept(plan).keys() == {".env", "build/", "agent.log"}
 
 
+def test_ignored_files_that_are_included_come_back(w: World) -> None:
+    """C50: what is named is captured although ignored."""
+    w.put(".gitignore", "build/\n.env\n")
+    w.put(".env", "secret\n")
+    w.put("build/out", "out\n")
+    engine, before = w.engine(), w.state()
+    engine.capture("ses/1", labels={}, include=[".env", "build/out", "missing"])
+    w.put(".env", "changed by the agent\n")
+    shutil.rmtree(w.path("build"))
+    after = w.state()
+    restore(engine, "ses/1", "ses/1u")
+    assert differing(before, w.state()) == {}
+    restore(engine, "ses/1u", "ses/2u")
+    assert differing(after["files"], w.files()).keys() == {b"build", b"build/out"}
+    assert w.get("build/out") == b"out\n"
+
+
 def test_a_large_file_is_named_and_never_touched(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """C44: also one that grows past the limit between two checkpoints."""
     monkeypatch.setattr(worktree, "FILE_BYTES", 1000)
