@@ -43,6 +43,9 @@ async def _serve(home: Path, port: int | None) -> int:
         loop.add_signal_handler(number, app.ask_stop)
     await app.start()
     await app.run()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)  # it is down: what is left is to leave with the right exit code
     return ExitCode.OK
 
 
