@@ -17,7 +17,7 @@ EVERY_KIND = ("before", "after", "manual", "undo", "step")
 TARGET_KINDS = ("before", "manual")
 """What `restore` without an id goes back to: the newest that is not an undo point."""
 
-Workspace = Annotated[str | None, typer.Option("-w", "--workspace", help="Directory or registered name [here].")]
+Workspace = Annotated[str | None, typer.Option("-w", "--workspace", help="Directory (relative: ./DIR) or name [here].")]
 Session = Annotated[str | None, typer.Option("--session", help="A session, in place of a workspace.")]
 Checkpoint = Annotated[str, typer.Argument(help="Id of the checkpoint, or a unique part at its start or end.")]
 Only = Annotated[RestoreOnly | None, typer.Option("--only", help="One part of it [both].")]

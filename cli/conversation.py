@@ -31,6 +31,8 @@ Mode = Literal["watching", "approval", "reason", "question", "leaving"]
 
 PATIENCE_S = 20.0
 """Seconds that an answer waits for a hub that is being restarted."""
+HUB_PATIENCE_S = 60.0
+"""Seconds after which following ends when there is no hub."""
 NOBODY = "Nobody is there to answer (hubctl run --on-ask reject)."
 END_OF_INPUT = "\x04"
 """Ctrl-D."""
@@ -57,6 +59,7 @@ class Conversation:
         self._session_id = session_id
         self.run_id: str | None = None
         self.unanswered = False
+        self.refused = 0
         self.wanted: Callable[[Event | Live | Ask], bool] = lambda item: True
 
     async def follow(
@@ -71,7 +74,9 @@ class Conversation:
         `after_gap` looks at the hub's present state and returns the end if it was among the lost events.
         """
         self._link.await_hub(PATIENCE_S)
-        stream = follow(self._connect, session_id=self._session_id, after_seq=after_seq, live=True)
+        stream = follow(
+            self._connect, session_id=self._session_id, after_seq=after_seq, live=True, patience_s=HUB_PATIENCE_S
+        )
         async with aclosing(stream), aclosing(merged(stream, self._inputs)) as everything:
             async for item in everything:
                 if isinstance(item, Event) and self.wanted(item):
@@ -162,6 +167,8 @@ class Conversation:
 
     async def _refuse(self, ask: Ask) -> None:
         self.unanswered = True
+        self.refused += 1
+        self._screen.lines(card(ask))
         if isinstance(ask, ApprovalView):
             await self._settle("approval.answer", approval_id=ask.id, decision="reject", message=NOBODY)
         else:

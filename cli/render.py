@@ -22,6 +22,7 @@ OUTPUT_LINES = 24
 """Lines shown of a call's output."""
 PATCH_LINES = 60
 """Lines shown of a diff."""
+ASKING_TOOL = "ask_question"
 MARKS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "denied": ("✗", "red"), "unknown": ("?", "bold yellow")}
 END_MARKS = {"run.completed": ("✓", "green"), "run.cancelled": ("■", "yellow")}
 
@@ -33,10 +34,11 @@ def data_of(item: Event | Live) -> Any:
 
 
 class Renderer:
-    """Draws one session. `prompts`: also show what people say."""
+    """Draws one session. `prompts`: also show what people say; else only what they say to a run in progress."""
 
     def __init__(self, *, prompts: bool) -> None:
         self._prompts = prompts
+        self._begun: set[str] = set()
         self._mid_line = False
         self._streamed: dict[str, int] = {}
         self._progress: dict[str, str] = {}
@@ -102,12 +104,20 @@ class Renderer:
         return start + self._continued(clean(fresh))
 
     def _message(self, event: Event, data: events.MessageAdded) -> Iterator[Text]:
-        if data.role == "user" and self._prompts:
-            yield from said(data.text)
+        if data.role == "user":
+            yield from self._said(event, data)
         if data.role == "assistant":
             shown = self._streamed.pop(data.message_id, 0)
             self._settled = data.message_id
             yield from self._rest(data, shown)
+
+    def _said(self, event: Event, data: events.MessageAdded) -> Iterator[Text]:
+        """Yield what a person says. The first words of a run are the prompt that it was given."""
+        first = event.run_id is not None and event.run_id not in self._begun
+        if event.run_id is not None:
+            self._begun.add(event.run_id)
+        if self._prompts or not first:
+            yield from said(data.text)
 
     def _rest(self, data: events.MessageAdded, shown: int) -> Iterator[Text]:
         rest = clean(data.text[shown:]).rstrip()
@@ -290,9 +300,15 @@ def _part(role: str, part: TextPart | ToolCallPart | ToolResultPart) -> Iterator
             if part.text.strip():
                 yield _line(clean(part.text).rstrip())
         case ToolCallPart():
-            yield call_line(part.name, arguments_text(part.arguments))
+            yield call_line(part.name, _asked(part) or arguments_text(part.arguments))
         case ToolResultPart():
             yield from call_result(part.state, None, part.text)
+
+
+def _asked(part: ToolCallPart) -> str:
+    """Return the question of a call that asks one, as it was shown live; empty for any other."""
+    question = part.arguments.get("question") if part.name == ASKING_TOOL else None
+    return f"ask: {question}" if isinstance(question, str) else ""
 
 
 def approval_card(view: ApprovalView, keys: str) -> list[Text]:

@@ -23,9 +23,10 @@ from cli.invocation import invocation
 from cli.prompting import Inputs
 from cli.render import data_of
 from cli.screens import JsonScreen, Screen, TextScreen
+from cli.text import plural
 from hub import settings
 from hub.domain.values import AgentMode, Preset
-from hub.errors import ExitCode, UsageError
+from hub.errors import ExitCode, UnavailableError, UsageError
 from hub.protocol.events import RUN_ENDS, Event, Gap, Live, RunEnded
 from hub.protocol.views import ApprovalView, QuestionView, RunView
 
@@ -48,7 +49,9 @@ class Order:
 def run(
     context: typer.Context,
     prompt: Annotated[str | None, typer.Argument(help="What to do; - or nothing: read standard input.")] = None,
-    workspace: Annotated[str | None, typer.Option("-w", "--workspace", help="Directory or name [here].")] = None,
+    workspace: Annotated[
+        str | None, typer.Option("-w", "--workspace", help="Directory (relative: ./DIR) or name [here].")
+    ] = None,
     session: Annotated[str | None, typer.Option("--session", help="Go on in this session.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Model [TURNBACK_MODEL, else config.toml].")] = None,
     mode: Annotated[AgentMode, typer.Option("--mode", help="plan: nothing that writes.")] = "act",
@@ -87,11 +90,14 @@ def run(
 
 
 def text_of(prompt: str | None) -> str:
-    """Return the prompt, from standard input when it is `-`, or not given and piped. Raises UsageError."""
+    """Return the prompt, from standard input when it is `-`, or not given and piped. Raises UsageError.
+
+    Of standard input one final newline is left out: it ends the last line, it is no part of it.
+    """
     piped = prompt is None or prompt == "-"
     if sys.stdin is None or (prompt is None and sys.stdin.isatty()):
         piped = False
-    text = sys.stdin.read() if piped else prompt or ""
+    text = sys.stdin.read().removesuffix("\n") if piped else prompt or ""
     if not text.strip():
         raise UsageError("The prompt is empty.", hint="Give it as an argument, or - to read standard input.")
     return text
@@ -156,6 +162,7 @@ class Pursuit:
 
 async def _carry_out(link: Link, order: Order, screen: Screen) -> int:
     accepted, cursor, foreign = await _submit(link, order)
+    id = accepted.session_id
     pursuit = Pursuit(accepted.prompt_id, foreign)
 
     async def after_gap(gap: Gap) -> Event | None:
@@ -167,11 +174,25 @@ async def _carry_out(link: Link, order: Order, screen: Screen) -> int:
     with Inputs() as inputs:
         talk = Conversation(link, screen, inputs, accepted.session_id, on_ask=order.on_ask, steers=False)
         talk.wanted = pursuit.wanted
-        end = await talk.follow(cursor, ends_with=pursuit.ended_by, after_gap=after_gap)
+        try:
+            end = await talk.follow(cursor, ends_with=pursuit.ended_by, after_gap=after_gap)
+        except UnavailableError as error:
+            raise _left_behind(error, id) from error
+    code = exit_code(end.type if end else None, unanswered=talk.unanswered)
+    if code == ExitCode.APPROVAL and talk.refused:
+        asked = plural(talk.refused, "question")
+        output.note(
+            f"Rejected because of --on-ask reject: {asked}, shown above. That is why the exit code is {code:d}."
+        )
     if end is None:
-        id = accepted.session_id
         output.note(f"Detached; the run goes on. Come back: hubctl attach {id}  End it: hubctl cancel {id}")
-    return exit_code(end.type if end else None, unanswered=talk.unanswered)
+    return code
+
+
+def _left_behind(error: UnavailableError, session_id: str) -> UnavailableError:
+    """Return what is told when the hub is lost: the run is not."""
+    hint = f"The run in {session_id} goes on when the hub is back. Then: hubctl attach {session_id}"
+    return UnavailableError(error.message, code=error.code, hint=hint)
 
 
 async def _submit(link: Link, order: Order) -> tuple[Any, int, set[str]]:

@@ -27,6 +27,8 @@ STATE_STYLES = {
     "pending": "yellow",
 }
 PATHS_SHOWN = 12
+SHORT_ID = 6
+"""Characters of an abbreviated id."""
 
 
 def state(word: str) -> Text:
@@ -190,8 +192,17 @@ def checkpoint_row(view: views.CheckpointView) -> tuple[RenderableType, ...]:
 
 def checkpoints(found: Sequence[views.CheckpointView]) -> RenderableType:
     """Draw checkpoints."""
+    columns: tuple[str, ...] = ("!checkpoint", "!kind", "!of", "files", "!taken", "note")
     rows = [checkpoint_row(view) for view in found]
-    return listing(rows, ("!checkpoint", "!kind", "!of", "files", "!taken", "note"), "No checkpoints here yet.")
+    if len({view.session_id for view in found}) > 1:  # runs of several sessions bear the same numbers
+        columns = ("!checkpoint", "!kind", "!session", "!of", "files", "!taken", "note")
+        rows = [(*row[:2], _short(view.session_id), *row[2:]) for row, view in zip(rows, found, strict=True)]
+    return listing(rows, columns, "No checkpoints here yet.")
+
+
+def _short(id: str | None) -> str:
+    """Return the end of an id, which stands for it on a command line."""
+    return "-" if id is None else id[-SHORT_ID:]
 
 
 def checkpoint(view: views.CheckpointView) -> RenderableType:

@@ -5,6 +5,7 @@ move the cursor, recolour the screen, set a title, answer a terminal query or re
 `visible` promises the same and hides nothing.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -92,6 +93,8 @@ def _value_text(value: Any, indent: str) -> str:
     if isinstance(value, str):
         text = visible(value)
         return text if "\n" not in text else "\n" + "\n".join(f"{indent}  {line}" for line in text.split("\n"))
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+    if isinstance(value, list) and value:
         return "".join(f"\n{indent}  - {_value_text(item, indent + '  ')}" for item in value)
-    return visible(repr(value))
+    if isinstance(value, Mapping) and value:
+        return "\n" + arguments_text(value, indent + "  ")
+    return visible(json.dumps(value, ensure_ascii=False))

@@ -155,6 +155,15 @@ def test_checkpoints_of_a_folder_without_a_session(hub: FakeHub, call: Call, tmp
     assert "big.bin: too large" in call("checkpoint", "create", "-w", str(tmp_path)).out
 
 
+def test_checkpoints_of_several_sessions_name_them(hub: FakeHub, call: Call) -> None:
+    one, other = given.checkpoint(session_id=SESSION), given.checkpoint(session_id=SESSION[:-1] + "Z")
+    hub.answers["checkpoint.list"] = [one, other]
+    shown = call("checkpoint", "list").out
+    assert all(f"  {view.session_id[-6:]}  " in shown for view in (one, other))
+    hub.answers["checkpoint.list"] = [one]
+    assert SESSION[-6:] not in call("checkpoint", "list").out
+
+
 def test_workspace_is_here_by_default(
     hub: FakeHub, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

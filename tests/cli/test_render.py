@@ -125,6 +125,16 @@ def test_prompts_are_shown_to_who_watches_only() -> None:
     assert shown(answer("do it", "user"), prompts=False) == ""
 
 
+def test_a_question_reads_in_a_transcript_as_it_did_live() -> None:
+    asked = ToolCallPart(id="call_1", name="ask_question", arguments={"question": "Which?", "options": ["a", "b"]})
+    message = Message(role="assistant", parts=[asked], id="msg_1")
+    assert "".join(piece.plain for piece in transcript([message])) == "● ask_question  ask: Which?\n"
+
+
+def test_who_gave_the_prompt_sees_what_others_add_to_the_run() -> None:
+    assert shown(answer("do it", "user"), answer("in the docs too", "user"), prompts=False) == "› in the docs too\n"
+
+
 @pytest.mark.parametrize("type", ["run.completed", "run.failed", "run.cancelled", "run.interrupted"])
 def test_an_end_tells_reason_files_and_the_way_back(type: str) -> None:
     screen = shown((type, {**given.ENDED, "stop_reason": "limit_turns", "error": "too long", "cost": 0.5}))

@@ -71,7 +71,7 @@ def test_the_prompt_may_come_through_a_pipe(hub: FakeHub, call: Call, monkeypatc
     for arguments in (("run", "--json"), ("run", "-", "--json")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("größer\n".encode()), "utf-8"))
         assert call(*arguments).code == 0
-    assert [sent["text"] for sent in hub.params_of("prompt.submit")] == ["größer\n", "größer\n"]
+    assert [sent["text"] for sent in hub.params_of("prompt.submit")] == ["größer", "größer"]
     assert call("run", "  ").code == 2
 
 
@@ -122,6 +122,44 @@ def test_on_ask_reject_answers_no_and_ends_with_8(hub: FakeHub, call: Call) -> N
     assert call("run", "x", "--on-ask", "reject", "--json").code == 8
     sent = hub.params_of("approval.answer")
     assert [(one["decision"], bool(one["message"])) for one in sent] == [("reject", True)]
+
+
+def test_on_ask_reject_says_in_words_what_was_asked_and_why_it_ends_with_8(hub: FakeHub, call: Call) -> None:
+    plays(hub, starts, opens)
+
+    def answer(params: dict[str, Any]) -> Any:
+        decided(hub, "rejected", params["decision"])
+        ends(hub)
+        return given.approval(state="rejected", decision="reject")
+
+    hub.answers["approval.answer"] = answer
+    said = call("run", "x", "--on-ask", "reject")
+    assert said.code == 8
+    assert "make test" in said.out
+    assert "Rejected because of --on-ask reject: 1 question" in said.err
+    assert "exit code is 8" in said.err
+
+
+def test_when_the_hub_stays_away_it_says_how_to_come_back(
+    hub: FakeHub, call: Call, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.conversation.HUB_PATIENCE_S", 0.1)
+    plays(hub, starts)
+    with played(lambda: (hub.wait_call("events.subscribe", 2), record_path(home).unlink(), hub.drop())):
+        said = call("run", "x")
+    assert said.code == 4
+    assert f"The run in {SESSION} goes on when the hub is back. Then: hubctl attach {SESSION}" in said.err
+
+
+def test_steers_of_others_are_shown(hub: FakeHub, call: Call) -> None:
+    def says(hub: FakeHub, text: str) -> None:
+        whole = {"message_id": f"msg_{text}", "position": 1, "role": "user", "text": text, "cut": False}
+        hub.emit("message.added", session_id=SESSION, run_id=RUN, **whole)
+
+    plays(hub, starts, lambda hub: says(hub, "fix it"), lambda hub: says(hub, "the docs too"), ends)
+    said = call("run", "fix it").out
+    assert "› the docs too" in said
+    assert "fix it" not in said
 
 
 def test_an_expired_approval_ends_with_8(hub: FakeHub, call: Call) -> None:

@@ -63,6 +63,11 @@ def test_what_is_decided_about_is_shown_with_its_escapes() -> None:
     assert shown == "commands: \n  - rm -rf x\\x1b[2K\\recho ok\\u202e\nn: 1"
 
 
+def test_arguments_are_not_written_as_a_program_would() -> None:
+    shown = arguments_text({"edits": [{"path": "a.py", "all": True}], "limit": None, "none": [], "where": {"x": 1.5}})
+    assert shown == "edits: \n  - \n    path: a.py\n    all: true\nlimit: null\nnone: []\nwhere: \n  x: 1.5"
+
+
 def test_names_stay_distinct() -> None:
     assert clean_path("a\nb") == "a\\nb"
     assert clean_path("a\u200bb") != clean_path("ab")
