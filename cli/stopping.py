@@ -1,6 +1,7 @@
 """Ending a hub: ask it to, then wait until its process is gone. Nothing is forced."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import psutil
@@ -10,7 +11,7 @@ from cli import output, tables
 from cli.context import ABSENT, Link, call, home_of, with_link
 from hub import settings
 from hub.client import find_hub
-from hub.errors import TurnbackError, UnavailableError
+from hub.errors import TurnbackError, UnavailableError, UsageError
 
 STOP_GRACE_S = 15.0
 """Seconds a hub may take beyond its own deadline before we say that it has not stopped."""
@@ -23,7 +24,16 @@ def stop(context: typer.Context, deadline: Deadline = 10.0) -> None:
     """Stop the hub; runs that are not done go on after the next start."""
     stopped = with_link(context, lambda link: end_hub(link, deadline), start=False)
     words = f"The hub has stopped (pid {stopped})." if stopped else "No hub runs."
+    if stopped:
+        _warn_of_config(home_of(context) / settings.CONFIG_NAME)
     output.show(context, {"stopped": stopped is not None, "pid": stopped}, lambda _: words)
+
+
+def _warn_of_config(path: Path) -> None:
+    try:
+        settings.read_config(path)
+    except UsageError as error:
+        output.note(f"It cannot start again before this is mended: {error.message}", "yellow")
 
 
 def restart(context: typer.Context, deadline: Deadline = 10.0) -> None:

@@ -77,6 +77,10 @@ def test_a_wrong_setting_is_told_before_a_restart_stops_anything(own: Path) -> N
     said = hubctl(own, "restart", "--json")
     assert (said.returncode, json.loads(said.stderr)["error"]["code"]) == (2, "config_invalid")
     assert json.loads(hubctl(own, "status", "--json").stdout)["pid"] == pid
+    stopped = hubctl(own, "stop")
+    assert stopped.returncode == 0
+    assert "cannot start again before this is mended" in stopped.stderr
+    assert "config.toml:2" in stopped.stderr
 
 
 def test_a_home_that_cannot_be_is_told(tmp_path: Path) -> None:
