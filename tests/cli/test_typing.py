@@ -55,7 +55,7 @@ def test_letters_typed_one_by_one_are_a_line_and_stay_when_the_question_closes(h
     with Terminal(home, "attach", SESSION) as screen:
         screen.expect("[a] allow once")
         screen.type("a")
-        screen.rests(0.1)
+        screen.rests(0.05)
         screen.type("s")
         screen.expect("› as")
         decided(hub, "allowed", "allow_once", decided_by="ada")
