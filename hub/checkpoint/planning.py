@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hub.checkpoint.files import LINK, PERMISSIONS, directory, look
+from hub.checkpoint.files import PERMISSIONS, directory, look
 from hub.checkpoint.meta import State, raw, text
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot
@@ -194,11 +194,6 @@ class Planner:
                 self._keep(name, KEPT_MISSED[why])
         for folder in self._draft.displaced:
             self._keep(folder.name, "it stands in the way and is moved aside whole")
-
-
-def step_is_link(step: Step) -> bool:
-    """Return whether a step writes a symbolic link."""
-    return step.new_mode is not None and stat.S_IFMT(step.new_mode) == stat.S_IFMT(LINK)
 
 
 def _folder(name: bytes, old: int | None, new: int | None) -> Folder:

@@ -101,11 +101,6 @@ def steers(conn: sa.Connection, session_id: str) -> list[Any]:
     return [row for row in _pending(conn, session_id) if row.mode == "steer"]
 
 
-def interrupts(conn: sa.Connection, session_id: str) -> list[Any]:
-    """Return the rows of prompts that want the run in progress to end first."""
-    return [row for row in _pending(conn, session_id) if row.mode == "interrupt"]
-
-
 def row(conn: sa.Connection, prompt_id: str) -> Any:
     """Return the row. Raises NotFoundError with code unknown_prompt."""
     return one(conn, prompts, "prompt", prompt_id)

@@ -20,7 +20,6 @@ from hub.protocol.views import RunView, Usage
 from hub.store import deliveries, messages, prompts, sessions
 from hub.store.database import Transaction
 from hub.store.rows import insert, move, one
-from hub.store.schema import prompts as prompt_table
 from hub.store.schema import runs
 from hub.store.schema import sessions as session_table
 
@@ -293,8 +292,3 @@ def _view(found: Any) -> RunView:
         started_at=iso(found.started_at) if found.started_at else None,
         ended_at=iso(found.ended_at) if found.ended_at else None,
     )
-
-
-def prompt_of(conn: sa.Connection, run: Any) -> Any:
-    """Return the row of the prompt that the run was made of."""
-    return one(conn, prompt_table, "prompt", run.prompt_id)

@@ -131,8 +131,3 @@ def counts(conn: sa.Connection) -> tuple[int, int]:
     open_sessions = sa.select(sa.func.count()).select_from(sessions).where(sessions.c.archived_at.is_(None))
     active_runs = sa.select(sa.func.count()).select_from(runs).where(runs.c.state.in_(ACTIVE))
     return conn.execute(open_sessions).scalar_one(), conn.execute(active_runs).scalar_one()
-
-
-def worktrees(conn: sa.Connection) -> list[str]:
-    """Return each worktree that a session stands in."""
-    return list(conn.execute(sa.select(sessions.c.worktree).distinct()).scalars())

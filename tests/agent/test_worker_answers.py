@@ -244,6 +244,7 @@ async def test_a_slow_piece_is_not_held_back(worker: WorkerProcess) -> None:
             shown += getattr(part, "text", "") if not isinstance(part, Notice) else ""
             if shown == "ab":
                 break
+        assert shown == "ab"
         await parts.aclose()
         async with asyncio.timeout(10):
             await stub.exchanges[0].abandoned.wait()
