@@ -1,10 +1,14 @@
 """Real repositories for the tests of the checkpoint engine, and the exact state of one as a value to compare."""
 
+import atexit
+import functools
 import hashlib
 import os
 import re
+import shutil
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ ENVIRONMENT = {
 }
 INTENT_TO_ADD = 0x20000000
 OPERATION = ("MERGE_", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "BISECT_", "rebase-", "sequencer")
+_ENTRY = re.compile(rb"([^\0]*)\0  ctime: .*?flags: ([0-9a-f]+)\n", re.DOTALL)
 
 
 class World:
@@ -31,7 +36,22 @@ class World:
     def __init__(self, root: Path, *init: str) -> None:
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
-        self.git("init", "-q", "-b", "main", *init)
+        if init in ((), ("--object-format=sha256",)) and not (root / ".git").exists():
+            shutil.copytree(_template(init), root / ".git")
+        else:
+            self.git("init", "-q", "-b", "main", *init)
+
+    @classmethod
+    def at(cls, root: Path) -> "World":
+        """Return the world of a repository that exists."""
+        found = cls.__new__(cls)
+        found.root = root
+        return found
+
+    def copy(self, root: Path) -> "World":
+        """Return a copy: other inodes and change times, the same content, modes and modification times."""
+        subprocess.run(["cp", "-a", "--", self.root, root], check=True)
+        return World.at(root)
 
     def git(self, *words: str | bytes, stdin: bytes = b"", check: bool = True, cwd: str = ".") -> bytes:
         done = subprocess.run(
@@ -99,31 +119,48 @@ class World:
         return {"files": self.files(), "index": self.index(), **self.surroundings()}
 
     def files(self) -> dict[bytes, tuple[str, int, bytes]]:
-        found: dict[bytes, tuple[str, int, bytes]] = {}
+        top = os.fsencode(self.root)
+        return {os.path.relpath(path, top): _entry(path) for path in self._paths()}
+
+    def _paths(self) -> list[bytes]:
+        found: list[bytes] = []
         top = os.fsencode(self.root)
         for folder, names, files in os.walk(top):
             if b".git" in names and folder == top:
                 names.remove(b".git")
-            for name in (*names, *files):
-                path = os.path.join(folder, name)
-                found[os.path.relpath(path, top)] = _entry(path)
+            found += [os.path.join(folder, name) for name in (*names, *files)]
         return found
+
+    def blobs(self, algorithm: str = "sha1") -> set[str]:
+        """Return the object ids of all readable bytes that are on disk in the worktree or were put aside."""
+        aside = [os.path.join(folder, name) for folder, names, files in _rescued(self) for name in (*names, *files)]
+        oids = (_oid(path, algorithm) for path in (*self._paths(), *aside))
+        return {oid for oid in oids if oid}
 
     def index(self) -> bytes:
         """Return the entries with stages and flags, without stat data."""
-        rows = self.git("ls-files", "-z", "--stage", "-v")
-        flags = re.findall(rb"flags: ([0-9a-f]+)", self.git("ls-files", "--debug"))
-        return rows + b"|" + b" ".join(b"i" if int(word, 16) & INTENT_TO_ADD else b"." for word in flags)
+        rows = _ENTRY.findall(self.git("ls-files", "-z", "--stage", "-v", "--debug"))
+        return b"\0".join(name + (b" i" if int(flags, 16) & INTENT_TO_ADD else b"") for name, flags in rows)
+
+    def git_dir(self) -> Path:
+        """Return the git directory of the worktree."""
+        path = self.root / ".git"
+        return path if path.is_dir() else self.root / path.read_text().removeprefix("gitdir: ").rstrip("\n")
+
+    def common_dir(self) -> Path:
+        """Return the directory that linked worktrees share."""
+        git_dir = self.git_dir()
+        pointer = git_dir / "commondir"
+        return (git_dir / pointer.read_text().rstrip("\n")).resolve() if pointer.exists() else git_dir
 
     def surroundings(self) -> dict[str, Any]:
-        git_dir = Path(os.fsdecode(self.git("rev-parse", "--absolute-git-dir").rstrip(b"\n")))
-        common = Path(os.fsdecode(self.git("rev-parse", "--path-format=absolute", "--git-common-dir").rstrip(b"\n")))
-        refs = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+        git_dir, common = self.git_dir(), self.common_dir()
+        reflog = _texts(common, "logs")
         return {
             "head": (git_dir / "HEAD").read_bytes(),
-            "refs": [line for line in refs if not line.startswith(b"refs/turnback/")],
-            "stash": self.git("stash", "list"),
-            "reflog": _texts(common, "logs"),
+            "refs": _refs(common),
+            "stash": reflog.get("logs/refs/stash", b""),
+            "reflog": reflog,
             "config": (common / "config").read_bytes(),
             "operation": _operation(git_dir),
             "locks": [path.name for path in git_dir.glob("*.lock")],
@@ -131,6 +168,16 @@ class World:
 
     def engine(self, **options: Any) -> Engine:
         return Engine.open(self.root, **options)
+
+
+@functools.cache
+def _template(init: tuple[str, ...]) -> Path:
+    """Return an empty git directory that git made, for copies."""
+    folder = Path(tempfile.mkdtemp(prefix="turnback-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = ["git", "init", "-q", "-b", "main", "--template=", *init, folder]
+    subprocess.run(command, env=ENVIRONMENT, check=True)
+    return folder / ".git"
 
 
 def _entry(path: bytes) -> tuple[str, int, bytes]:
@@ -151,6 +198,32 @@ def _digest(path: bytes) -> bytes:
         return hashlib.file_digest(stream, "sha256").digest()
 
 
+def _rescued(w: World) -> list[tuple[bytes, list[bytes], list[bytes]]]:
+    return list(os.walk(os.path.join(os.fsencode(w.git_dir()), b"turnback", b"rescue")))
+
+
+def _oid(path: bytes, algorithm: str) -> str | None:
+    """Return git's id of a file's or link's bytes, None for what has none."""
+    if os.path.islink(path):
+        content = os.readlink(path)
+    elif os.path.isfile(path):
+        with open(path, "rb") as stream:
+            content = stream.read()
+    else:
+        return None
+    return hashlib.new(algorithm, b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _refs(common: Path) -> dict[str, str]:
+    """Return every ref but ours, as the files backend holds them."""
+    packed = common / "packed-refs"
+    lines = packed.read_text().splitlines() if packed.exists() else []
+    found = {line.split(" ")[1]: line.split(" ")[0] for line in lines if line[0] not in "#^"}
+    loose = [path for path in (common / "refs").rglob("*") if path.is_file()]
+    found |= {str(path.relative_to(common)): path.read_text().rstrip("\n") for path in loose}
+    return {name: oid for name, oid in found.items() if not name.startswith("refs/turnback/")}
+
+
 def _operation(git_dir: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted(git_dir.iterdir()):
@@ -166,11 +239,24 @@ def _texts(base: Path, name: str) -> dict[str, bytes]:
 
 
 def restore(engine: Engine, target: str, undo: str) -> Plan:
-    """Plan, apply and finish a restore; return its plan."""
+    """Plan, apply and finish a restore; return its plan. No byte that was on disk may be lost by it."""
+    w = World.at(engine.root)
     plan = engine.plan(target, undo_ref=undo, labels={})
+    algorithm = "sha256" if len(plan.undo.commit) == 64 else "sha1"
+    before = w.blobs(algorithm)
     engine.apply(plan)
     engine.finish(plan.txid)
+    assert lost(w, before, plan.undo.commit, algorithm) == set(), "bytes that undo does not reach"
     return plan
+
+
+def lost(w: World, before: set[str], undo: str, algorithm: str = "sha1") -> set[str]:
+    """Return the blobs that were on disk and are neither there now, nor put aside, nor in the undo checkpoint."""
+    missing = before - w.blobs(algorithm)
+    if missing:
+        rows = w.git("ls-tree", "-r", "-z", undo).decode("utf-8", "replace").split("\0")
+        missing -= {row.split("\t")[0].split(" ")[2] for row in rows if row}
+    return missing
 
 
 def differing(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
