@@ -82,6 +82,7 @@ class Engine:
             forced = [os.fsencode(path) for path in include]
 
             def take() -> Snapshot:
+                self.hook("capturing")
                 return self._snapshots.take(progress or _no_progress, forced)
 
             return self._record(ref, take(), labels, take)
@@ -240,11 +241,13 @@ class Engine:
         self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], again: Callable[[], Snapshot]
     ) -> Checkpoint:
         """Write a checkpoint; when an object was pruned meanwhile, read every file anew and write once more."""
+        self.hook("captured")
         try:
             written = self._records.write(ref, snapshot, labels, self._records.latest())
         except Hole:
             self._snapshots.forget_index()
             written = self._records.write(ref, again(), labels, None)
+        self.hook("written")
         self._records.note_latest(ref)
         return written
 
