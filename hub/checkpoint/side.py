@@ -34,8 +34,11 @@ class Store:
     """A worktree, the user's repository around it, and our room in its git directory. Paths are absolute bytes."""
 
     def __init__(self, directory: Path) -> None:
-        self.top, self.git_dir, self.common_dir, self.algorithm = discover(directory)
-        self.room = os.path.join(self.git_dir, FOLDER)
+        top, git_dir, common_dir, self.algorithm = discover(directory)
+        self._lay_out(top, git_dir, common_dir, os.path.join(git_dir, FOLDER))
+
+    def _lay_out(self, top: bytes, git_dir: bytes, common_dir: bytes, room: bytes) -> None:
+        self.top, self.git_dir, self.common_dir, self.room = top, git_dir, common_dir, room
         self.side_dir = os.path.join(self.room, b"side.git")
         self.index = os.path.join(self.room, b"index")
         self.user_index = os.path.join(self.git_dir, b"index")
