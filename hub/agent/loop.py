@@ -43,7 +43,7 @@ class Gate(Protocol):
 
 
 class Steps(Protocol):
-    """Who commits each step. Each method returns when its step is durable."""
+    """Who commits each step. Each method but `concluded` returns when its step is durable."""
 
     async def before_model(self) -> Sequence[Message]:
         """Check for the run's end (raises to end it), take the steers that wait, and return them as messages."""
@@ -52,7 +52,10 @@ class Steps(Protocol):
         """Get one answer, showing it while it streams. Raises ModelError."""
 
     async def answered(self, answer: Answer) -> Message:
-        """Store the answer and return it as a message with call ids."""
+        """Store an answer with calls and return it as a message with call ids."""
+
+    async def concluded(self, answer: Answer) -> None:
+        """Keep the answer that ends the run; it is durable at the latest together with the run's end."""
 
     async def settled(self, call: ToolCallPart, state: str, output: ToolOutput) -> Message:
         """Store what a call came to and return it as a message."""
@@ -77,7 +80,11 @@ async def run(frame: Frame, transcript: Sequence[Message], run_id: str, gate: Ga
             if _finished(frame, messages, run_id):
                 return _last_text(messages)
             messages.extend(await steps.before_model())
-            messages.append(await _next_answer(frame, messages, run_id, steps))
+            answer = await _next_answer(frame, messages, run_id, steps)
+            if not answer.calls:
+                await steps.concluded(answer)
+                return answer.text
+            messages.append(await steps.answered(answer))
         owed = open_calls(messages)
         if owed:
             await gate.prepare(next(message for message in reversed(messages) if message.role == "assistant"))
@@ -85,13 +92,13 @@ async def run(frame: Frame, transcript: Sequence[Message], run_id: str, gate: Ga
             messages.append(await _carry_out(frame, call, gate, steps))
 
 
-async def _next_answer(frame: Frame, messages: Sequence[Message], run_id: str, steps: Steps) -> Message:
+async def _next_answer(frame: Frame, messages: Sequence[Message], run_id: str, steps: Steps) -> Answer:
     turn = sum(1 for message in messages if message.role == "assistant" and message.run_id == run_id)
     specs = [tool.spec for tool in frame.tools.values()]
     answer = await steps.ask(frame.model, ModelRequest(frame.system, tuple(messages), specs, turn))
     if answer.finish == "length" and not answer.calls:
         raise ModelError("incomplete", "The answer was cut off at the model's output limit.")
-    return await steps.answered(answer)
+    return answer
 
 
 def _finished(frame: Frame, messages: Sequence[Message], run_id: str) -> bool:

@@ -1,8 +1,9 @@
 """The single operations of a restore, and their way back.
 
 Invariant: a name is only ever moved or swapped, and what came out is compared with what was captured before anything
-else happens: a file that somebody saves meanwhile is never written over. Going back works from the inodes that stand
-at the names, may be repeated, and leaves alone what somebody has changed since; the old content is then put aside.
+else happens: a file that somebody saves meanwhile is never written over. What came out otherwise is given back, or
+stays in the operation's slot when the target is wanted all the same. Going back works from the inodes that stand at
+the names, may be repeated, and leaves alone what somebody has changed since; the old content is then put aside.
 """
 
 import errno
@@ -41,15 +42,20 @@ class Ground(msgspec.Struct, frozen=True):
         return self.slots, name
 
 
-def do(ground: Ground, op: Operation) -> None:
-    """Carry out an operation. Raises Moved when the path is not as it was captured; it is then left as it was."""
+def do(ground: Ground, op: Operation, *, take: bool = False) -> bool:
+    """Carry out an operation. Raises Moved when the path is not as it was captured; it is then left as it was.
+
+    With `take` it is carried out all the same where that is possible: False then, and what stood there is in the slot.
+    """
     try:
         with parent(ground.root, op.name) as place:
-            _DO[op.kind](ground, op, place)
+            return _DO[op.kind](ground, op, place, take)
     except OSError as error:
-        if error.errno in _BLOCKED:
-            raise Moved(op.name, f"has changed: {error.strerror}") from error
-        raise
+        if error.errno not in _BLOCKED:
+            raise
+        if take and op.kind in ("delete", "displace", "rmdir"):
+            return False  # gone already
+        raise Moved(op.name, f"has changed: {error.strerror}") from error
 
 
 def undo(ground: Ground, op: Operation) -> bool:
@@ -65,22 +71,46 @@ def undo(ground: Ground, op: Operation) -> bool:
 
 def _holds_old(ground: Ground, op: Operation) -> bool:
     """Return whether the slot has what stood at the path before."""
-    if op.kind not in ("delete", "displace", "write") or not exists(ground.slot(op.slot)):
-        return False
-    slot = ground.slot(op.slot)
-    return op.kind != "write" or os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False).st_ino != op.inode
+    held = _inode(ground.slot(op.slot)) if op.slot else None
+    return held is not None and held != op.inode
 
 
 def untouched(ground: Ground, op: Operation) -> bool:
-    """Return whether the old content in the slot is still what was captured; nobody went on writing into it."""
-    if op.kind not in ("delete", "write"):
+    """Return whether the slot holds nothing that a checkpoint does not have: nobody went on writing into it."""
+    if not _holds_old(ground, op):
         return True
     found = examine(ground.slot(op.slot), ground.algorithm)
-    return found is None or _is_old(found, op)
+    return found is None or (op.kind in ("delete", "write") and _is_old(found, op))
+
+
+def as_captured(ground: Ground, op: Operation) -> bool:
+    """Return whether a path is still as it was when the plan was made, as far as the operation minds it."""
+    try:
+        with parent(ground.root, op.name) as place:
+            if op.kind in ("delete", "write"):
+                found = examine(place, ground.algorithm)
+                return found is not None and _is_old(found, op)
+            return op.kind != "create" or not exists(place) or _is_folder(place)
+    except OSError as error:
+        if error.errno not in _BLOCKED:
+            raise
+        return op.kind not in ("delete", "write")
 
 
 def _is_old(found: Found, op: Operation) -> bool:
     return _is(found, op.old_mode, op.old_oid)
+
+
+def _is_ours(found: Found | None, op: Operation) -> bool:
+    """Return whether what stands at a path is the staged content, and nobody has edited it."""
+    return found is not None and found.inode == op.inode and _is(found, op.new_mode, op.new_oid)
+
+
+def _inode(place: Place) -> int | None:
+    try:
+        return os.stat(place[1], dir_fd=place[0], follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _is(found: Found, mode: int, oid: str) -> bool:
@@ -89,67 +119,89 @@ def _is(found: Found, mode: int, oid: str) -> bool:
     return stat.S_ISLNK(mode) or found.permissions == mode & PERMISSIONS
 
 
-def _delete(ground: Ground, op: Operation, place: Place) -> None:
+def _delete(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     slot = ground.slot(op.slot)
     move_in(place, slot)
     found = examine(slot, ground.algorithm)
-    if found is None or not _is_old(found, op):
+    if found is not None and _is_old(found, op):
+        return True
+    if not take:
         move_in(slot, place)
         raise Moved(op.name, "has changed since it was captured")
+    return False
 
 
-def _write(ground: Ground, op: Operation, place: Place) -> None:
+def _write(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     slot = ground.slot(op.slot)
-    try:
-        swap(slot, place)
-    except Overtaken as error:
-        raise Moved(op.name, "has changed since it was captured") from error
+    if take and not exists(place):
+        move_in(slot, place)
+        return False
+    _swap(ground, op, place)
     found = examine(slot, ground.algorithm)
-    if found is None or not _is_old(found, op):
+    if found is not None and _is_old(found, op):
+        return True
+    if not take:
         _give_back(slot, place, op)
         raise Moved(op.name, "has changed since it was captured")
+    return False
+
+
+def _swap(ground: Ground, op: Operation, place: Place) -> None:
+    try:
+        swap(ground.slot(op.slot), place)
+    except Overtaken as error:
+        _settle(ground, op, place)
+        raise Moved(op.name, "has changed since it was captured") from error
 
 
 def _give_back(slot: Place, place: Place, op: Operation) -> None:
     """Swap again. If even now something newer came out, the newest goes to the path and the older stays in the slot."""
     swap(slot, place)
-    if os.stat(slot[1], dir_fd=slot[0], follow_symlinks=False).st_ino != op.inode:
+    if _inode(slot) != op.inode:
         swap(slot, place)
 
 
-def _create(ground: Ground, op: Operation, place: Place) -> None:
+def _create(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
+    if take and exists(place):
+        _swap(ground, op, place)
+        return False
     move_in(ground.slot(op.slot), place)
+    return True
 
 
-def _displace(ground: Ground, op: Operation, place: Place) -> None:
+def _displace(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     move_in(place, ground.slot(op.slot))
+    return True
 
 
-def _remove_folder(ground: Ground, op: Operation, place: Place) -> None:
+def _remove_folder(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     """Remove a directory; one that has got a new entry meanwhile stays."""
     try:
         os.rmdir(place[1], dir_fd=place[0])
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+    return True
 
 
-def _make_folder(ground: Ground, op: Operation, place: Place) -> None:
-    try:
-        os.mkdir(place[1], PRIVATE, dir_fd=place[0])
-    except FileExistsError:
-        if not _is_folder(place):
-            raise
-        return
+def _make_folder(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
+    if exists(place) and _is_folder(place):
+        return True
+    moved = take and exists(place)
+    if moved:
+        move_in(place, ground.slot(op.slot))
+    os.mkdir(place[1], PRIVATE, dir_fd=place[0])
     _change_bits(place, None, PRIVATE)  # whatever the umask is
+    return not moved
 
 
 def _is_folder(place: Place) -> bool:
     return stat.S_ISDIR(os.stat(place[1], dir_fd=place[0], follow_symlinks=False).st_mode)
 
 
-def _set_bits(ground: Ground, op: Operation, place: Place) -> None:
+def _set_bits(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     _change_bits(place, op.old_mode, op.new_mode)
+    return True
 
 
 def _change_bits(place: Place, old: int | None, new: int) -> None:
@@ -173,14 +225,15 @@ def _undelete(ground: Ground, op: Operation, place: Place) -> bool:
 def _unwrite(ground: Ground, op: Operation, place: Place) -> bool:
     slot = ground.slot(op.slot)
     _settle(ground, op, place)
-    held = examine(slot, ground.algorithm)
-    if held is None or held.inode == op.inode:
+    held, found = _inode(slot), examine(place, ground.algorithm)
+    if held is None and _is_ours(found, op):
+        move_in(place, slot)  # nothing stood there when it was written
+    if held in (None, op.inode):
         return True
-    found = examine(place, ground.algorithm)
     if found is None:
         move_in(slot, place)
         return True
-    if found.inode != op.inode or not _is(found, op.new_mode, op.new_oid):
+    if not _is_ours(found, op):
         return False
     swap(slot, place)
     return True
@@ -201,11 +254,18 @@ def _settle(ground: Ground, op: Operation, place: Place) -> None:
 
 
 def _uncreate(ground: Ground, op: Operation, place: Place) -> bool:
-    found = examine(place, ground.algorithm)
-    if found is None or found.inode != op.inode or not _is(found, op.new_mode, op.new_oid):
-        return True  # not carried out, or somebody's file by now
     slot = ground.slot(op.slot)
-    if exists(slot):
+    _settle(ground, op, place)
+    held, found = _inode(slot), examine(place, ground.algorithm)
+    stood = held not in (None, op.inode)  # something else was there, and was taken out
+    if not _is_ours(found, op):
+        if stood and found is None:
+            move_in(slot, place)
+        return found is None or not stood
+    if stood:
+        swap(slot, place)
+        return True
+    if held is not None:
         os.unlink(slot[1], dir_fd=slot[0])  # the portable way links before it unlinks
     move_in(place, slot)
     return True
@@ -217,6 +277,8 @@ def _unmake_folder(ground: Ground, op: Operation, place: Place) -> bool:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
             raise
+    if exists(ground.slot(op.slot)):
+        move_in(ground.slot(op.slot), place)
     return True
 
 
@@ -235,7 +297,7 @@ def _unset_bits(ground: Ground, op: Operation, place: Place) -> bool:
     return True
 
 
-_DO: dict[str, Callable[[Ground, Operation, Place], None]] = {
+_DO: dict[str, Callable[[Ground, Operation, Place, bool], bool]] = {
     "delete": _delete,
     "rmdir": _remove_folder,
     "displace": _displace,

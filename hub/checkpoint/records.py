@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from hub.checkpoint.files import write_durably
+from hub.checkpoint.ledger import Again, Ledgers
 from hub.checkpoint.meta import FORMAT, Meta, State, decode, encode, raw
 from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
@@ -20,6 +21,10 @@ from hub.checkpoint.values import Checkpoint, CheckpointError, Uncaptured, show
 from hub.errors import ConflictError, NotFoundError, UsageError
 
 PREFIX = "refs/turnback/"
+PROTECTION = "keep/"
+"""Below `refs/turnback/`, before the name of a protected checkpoint."""
+COMMITS = re.compile(r".*/[0-9]+o")
+"""Names of refs that hold commits taken off a branch: no checkpoints."""
 NAME_LENGTH = 60
 """Longest full name of a ref: longer ones fail on some systems when they are fetched."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*")
@@ -43,15 +48,24 @@ class Found(msgspec.Struct, frozen=True):
         return self.meta.state
 
 
+class Broken(msgspec.Struct, frozen=True):
+    """A ref of ours whose checkpoint cannot be read, and why."""
+
+    ref: str
+    commit: str
+    why: str
+
+
 class Records:
     """The checkpoints of one repository."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._ledgers = Ledgers(store.common_dir)
 
     def check_free(self, ref: str) -> None:
         """Raise UsageError bad_ref for a name that cannot be used, ConflictError ref_exists for one in use."""
-        if not _NAME.fullmatch(ref) or len(PREFIX + ref) > NAME_LENGTH:
+        if not _NAME.fullmatch(ref) or len(PREFIX + ref) > NAME_LENGTH or f"{ref}/".startswith(PROTECTION):
             raise UsageError(f"{ref!r} is no name for a checkpoint: letters, digits, - and _, short.", code="bad_ref")
         if self._commit(ref) is not None:
             raise ConflictError(f"There is a checkpoint {ref} already.", code="ref_exists")
@@ -62,6 +76,7 @@ class Records:
             self._create(ref, latest.commit)
             self._prove(ref, latest.commit, snapshot.state.head)
             again = msgspec.structs.replace(latest.meta, labels=dict(labels), created_at=_now(), bytes=0)
+            self._ledgers.again.append([Again(ref, again.created_at)], durably=False)
             return checkpoint_of(Found(ref, latest.commit, again), unchanged_since=latest.ref)
         meta = describe(snapshot, labels)
         try:
@@ -100,12 +115,17 @@ class Records:
             raise
         return Found(ref, commit, decode(meta))
 
-    def all(self, prefix: str = "") -> list[Found]:
-        """Return the checkpoints whose names begin with `prefix`, in order of name. Raises CheckpointError."""
-        out = self._store.user.line("for-each-ref", "--format=%(objectname) %(refname)", PREFIX.rstrip("/"))
-        rows = [line.split(" ", 1) for line in out.splitlines()]
-        names = [(name.removeprefix(PREFIX), commit) for commit, name in rows]
-        return list(self._read([(name, commit) for name, commit in names if name.startswith(prefix)]))
+    def all(self, prefix: str = "") -> list[Found | Broken]:
+        """Return the checkpoints whose names begin with `prefix`, in order of name, also those that are broken."""
+        rows = [(ref, oid) for ref, oid in self.refs() if ref.startswith(prefix) and not COMMITS.fullmatch(ref)]
+        found: list[Found | Broken] = []
+        while len(found) < len(rows):
+            left = rows[len(found) :]
+            try:
+                found += self._read(left, found.append)
+            except CheckpointError as error:
+                found.append(Broken(*rows[len(found)], error.message))
+        return found
 
     def forget(self, refs: Sequence[str]) -> None:
         """Delete refs, all or none; those that are gone already are no error."""

@@ -1,7 +1,9 @@
 """Two renames that the standard library lacks: swap two names, and rename only where nothing is.
 
 Both are single steps of the kernel where it knows them (renameat2 on Linux, renameatx_np on macOS). Where it or the
-file system does not, a portable way is taken: the same outcome, with a moment in between that `settle` recognises.
+file system does not, links and plain renames lead to the same outcome. Not promised then: one instant (for a moment
+nothing stands at the path, and a name may have both; who is killed there leaves what `ASIDE` recognises). What is
+moved and cannot be linked, such as a directory, may replace an empty directory made in that very moment.
 """
 
 import ctypes
@@ -15,6 +17,7 @@ ASIDE = b".aside"
 
 _FLAGS = {"linux": ("renameat2", 1, 2), "darwin": ("renameatx_np", 4, 2)}
 _MISSING = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP)
 
 Place = tuple[int, bytes]
 """An open directory and a name in it."""
@@ -60,8 +63,10 @@ def _call(source: Place, target: Place, *, exclusive: bool) -> bool:
 def _portable_move(source: Place, target: Place) -> None:
     try:
         os.link(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0], follow_symlinks=False)
-    except PermissionError:  # a directory cannot be linked, and rename never replaces anything but an empty one
-        if exists(target):
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if exists(target):  # a directory cannot be linked, and replaces nothing but an empty one
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(target[1])) from None
         os.rename(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0])
     else:
@@ -72,10 +77,9 @@ def _portable_swap(slot: Place, path: Place) -> None:
     aside = (slot[0], slot[1] + ASIDE)
     os.rename(path[1], aside[1], src_dir_fd=path[0], dst_dir_fd=aside[0])
     try:
-        os.link(slot[1], path[1], src_dir_fd=slot[0], dst_dir_fd=path[0], follow_symlinks=False)
+        _portable_move(slot, path)
     except FileExistsError:
         raise Overtaken(aside[1]) from None
-    os.unlink(slot[1], dir_fd=slot[0])
     os.rename(aside[1], slot[1], src_dir_fd=aside[0], dst_dir_fd=slot[0])
 
 

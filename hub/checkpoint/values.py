@@ -4,11 +4,15 @@ A path stands twice where it matters: `path` is a text to show (bytes that are n
 the exact bytes, relative to the worktree's top level, with forward slashes.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from hub.errors import ExitCode, TurnbackError
+from hub.errors import ConflictError, ExitCode, TurnbackError
+
+SHOWN = 5
+"""How many paths an error's text names; `details` has all of them."""
 
 
 class CheckpointError(TurnbackError):
@@ -16,6 +20,18 @@ class CheckpointError(TurnbackError):
 
     exit_code = ExitCode.FAILED
     default_code = "checkpoint_failed"
+
+
+class FilesMoved(ConflictError):
+    """Paths changed while a restore was carried out; all is as before. `details["paths"]` names them."""
+
+    default_code = "files_moved"
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+        text = f"Nothing was restored: {', '.join(paths[:SHOWN])}{more} changed since the restore was planned."
+        super().__init__(text, hint="Plan it again, or say whose content to keep where both changed.", retryable=True)
+        self.details = {"paths": list(paths)}
 
 
 def show(name: bytes) -> str:
@@ -60,6 +76,8 @@ class Checkpoint(Value, frozen=True, kw_only=True):
 
 
 ChangeKind = Literal["created", "modified", "deleted", "mode", "type"]
+Reach = Literal["tree", "session"]
+OnConflict = Literal["abort", "keep-mine", "take-checkpoint"]
 
 
 class Change(Value, frozen=True, kw_only=True):
@@ -81,7 +99,9 @@ class Change(Value, frozen=True, kw_only=True):
 class Step(Value, frozen=True, kw_only=True):
     """One file or link that a restore writes, creates or deletes.
 
-    Modes are `st_mode`, object ids hexadecimal; None on the side where the path is missing.
+    Modes are `st_mode`, object ids hexadecimal, sizes in bytes; None on the side where the path is missing. `author` is
+    the owner of the run that wrote the path last since the target; None: the user or others, or the plan was made
+    without a history.
     """
 
     path: str
@@ -90,6 +110,9 @@ class Step(Value, frozen=True, kw_only=True):
     old_oid: str | None
     new_mode: int | None
     new_oid: str | None
+    old_size: int | None = None
+    new_size: int | None = None
+    author: str | None = None
 
 
 class Folder(Value, frozen=True, kw_only=True):
@@ -102,10 +125,29 @@ class Folder(Value, frozen=True, kw_only=True):
 
 
 class Kept(Value, frozen=True, kw_only=True):
-    """A path that differs from the target and is left where it is, or is moved aside whole, with the reason."""
+    """A path that differs from the target and is left where it is, or is moved aside whole, with the reason.
+
+    `author` is as in `Step`.
+    """
 
     path: str
     reason: str
+    author: str | None = None
+
+
+class HeadMove(Value, frozen=True, kw_only=True):
+    """A branch that moves with a restore, `HEAD` when none is checked out: from one commit to another.
+
+    `kept_ref`, below `refs/turnback/`, keeps the old commit when the new one does not have it; `commits` counts those
+    that come off (or, `forward`, on).
+    """
+
+    ref: str
+    old: str
+    new: str
+    forward: bool
+    commits: int
+    kept_ref: str | None
 
 
 class Plan(Value, frozen=True, kw_only=True):
@@ -113,8 +155,9 @@ class Plan(Value, frozen=True, kw_only=True):
 
     `undo` is the capture of the state before; in a preview its `ref` is empty. `displaced` are directories and
     special files that stand where the target has something else: they are moved aside whole and kept.
-    `index_changes` are the paths whose staged entries differ; `head_distance` counts the commits of the present HEAD
-    that the target's HEAD does not have.
+    `index_changes` are the paths whose staged entries are restored; `index_names` are the same as bytes when only these
+    entries go back, None when the index goes back as a whole. `head_distance` counts the commits of the present HEAD
+    that the target's HEAD does not have; `head` is how the branch moves, None when it stays.
     """
 
     txid: str
@@ -132,13 +175,32 @@ class Plan(Value, frozen=True, kw_only=True):
     restores_index: bool
     head_distance: int
     notes: tuple[str, ...]
+    reach: Reach = "tree"
+    index_names: tuple[bytes, ...] | None = None
+    head: HeadMove | None = None
+
+    @property
+    def id(self) -> str:
+        """The plan's id, which is also that of the restore that carries it out."""
+        return self.txid
 
     @property
     def is_empty(self) -> bool:
         """True when the worktree and the index are already as in the target."""
         steps = (self.writes, self.creations, self.deletions, self.displaced)
         folders = (self.made_dirs, self.removed_dirs, self.changed_dirs)
-        return not (self.restores_index or any(steps) or any(folders))
+        return not (self.restores_index or self.head or any(steps) or any(folders))
+
+
+class Conflict(Value, frozen=True, kw_only=True):
+    """A path that changed after the plan was made, and what was done about it.
+
+    `rescue` is where the newer content lies once the restore is final; None when it was left at its path.
+    """
+
+    path: str
+    reason: str
+    rescue: str | None
 
 
 class Applied(Value, frozen=True, kw_only=True):
@@ -150,6 +212,8 @@ class Applied(Value, frozen=True, kw_only=True):
     deleted: int
     index_restored: bool
     displaced: tuple[str, ...]
+    conflicts: tuple[Conflict, ...] = ()
+    head_moved: bool = False
 
 
 class Recovered(Value, frozen=True, kw_only=True):

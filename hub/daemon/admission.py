@@ -59,12 +59,6 @@ class Admission:
             self._let_in()
             self.on_free()
 
-    def rename(self, old: str, new: str) -> None:
-        """Let `new` hold what `old` held: a prompt that has become a run."""
-        for worktree, holder in self._holders.items():
-            if holder == old:
-                self._holders[worktree] = new
-
     def holds(self, who: str) -> bool:
         """Return whether somebody executes now."""
         return who in self._holders.values()

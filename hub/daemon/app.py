@@ -21,11 +21,13 @@ from hub.daemon.bus import Bus
 from hub.daemon.calls import Handlers
 from hub.daemon.children import Children
 from hub.daemon.dispatcher import Dispatcher
-from hub.daemon.handlers import approvals, deliveries, prompts, runs, sessions, workspaces
+from hub.daemon.handlers import approvals, deliveries, runs, sessions, workspaces
 from hub.daemon.handlers.checkpoints import CheckpointHandlers
 from hub.daemon.handlers.hub import HubHandlers
+from hub.daemon.handlers.prompts import PromptHandlers
 from hub.daemon.models import Models
 from hub.daemon.services import Identity, Services, Tasks
+from hub.daemon.starting import Starter
 from hub.daemon.transcripts import Transcripts
 from hub.daemon.worktrees import Worktrees
 from hub.errors import UnavailableError
@@ -121,13 +123,15 @@ class App:
             tools=tools,
             tool_environment=scrubbed_environment(self.settings.environ, self.settings.secret_names),
         )
-        self.dispatcher = Dispatcher(services, self.tasks)
+        self.starter = Starter(services)
+        self.dispatcher = Dispatcher(services, self.tasks, self.starter)
         return services
 
     def _handlers(self) -> Handlers:
         handlers = Handlers(self.services.database)
-        for room in (approvals, deliveries, prompts, runs, sessions, workspaces):
+        for room in (approvals, deliveries, runs, sessions, workspaces):
             room.register(handlers, self.services)
+        PromptHandlers(self.services, self.starter, self.dispatcher).register(handlers)
         CheckpointHandlers(self.services).register(handlers)
         hub = HubHandlers(
             self.services, url=lambda: self.url, state=self.state, drain=self.dispatcher.drain, stop=self.ask_stop

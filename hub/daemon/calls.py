@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from hub.domain.values import Scope
-from hub.errors import InternalError
+from hub.errors import InternalError, TurnbackError
 from hub.protocol.methods import METHODS, Method
 from hub.protocol.params import Mutation, Params
 from hub.store import registry
@@ -39,6 +39,8 @@ PreparedHandler = Callable[[Transaction, Any, Caller, Any], Any]
 AsyncHandler = Callable[[Any, Caller], Awaitable[Any]]
 Seal = Callable[[Transaction, Any], None]
 """Stores a call's answer in the transaction of its effect, so that neither is ever there without the other."""
+Over = Callable[[Any], None]
+"""Gives back what was prepared, when the transaction is over, whatever it came to. Quick, and does not raise."""
 SealedHandler = Callable[[Any, Caller, Seal], Awaitable[Any]]
 
 
@@ -47,7 +49,7 @@ class Handlers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._prepared: dict[str, tuple[AsyncHandler, PreparedHandler]] = {}
+        self._prepared: dict[str, tuple[AsyncHandler, PreparedHandler, Over]] = {}
         self._async: dict[str, AsyncHandler] = {}
         self._sealed: dict[str, SealedHandler] = {}
         self._in_flight: dict[tuple[str, str], asyncio.Future[bytes]] = {}
@@ -56,9 +58,11 @@ class Handlers:
         """Serve a mutating method by a function of a transaction."""
         self.prepared(name, _nothing, lambda tx, params, caller, _: handler(tx, params, caller))
 
-    def prepared(self, name: str, prepare: AsyncHandler, handler: PreparedHandler) -> None:
-        """Serve a mutating method by a function of a transaction and of what a coroutine has looked up."""
-        self._claim(name, self._prepared, (prepare, handler))
+    def prepared(
+        self, name: str, prepare: AsyncHandler, handler: PreparedHandler, over: Over = lambda found: None
+    ) -> None:
+        """Serve a mutating method by a function of a transaction and of what a coroutine has looked up or taken."""
+        self._claim(name, self._prepared, (prepare, handler, over))
 
     def asynchronous(self, name: str, handler: AsyncHandler) -> None:
         """Serve a method by a coroutine."""
@@ -91,17 +95,27 @@ class Handlers:
             await asyncio.wait([self._in_flight[place]])
         digest = hashlib.sha256(method.name.encode() + msgspec.json.encode(params, order="deterministic")).hexdigest()
         if method.name in self._prepared:
-            prepare, handler = self._prepared[method.name]
-            stored = await self._stored(method, params, caller, digest) if prepare is not _nothing else None
-            if stored is not None:
-                return stored
-            found = await prepare(params, caller)
-            return await self._database.write(
-                lambda tx: _in_transaction(
-                    tx, method, params, caller, digest, lambda: handler(tx, params, caller, found)
-                )
-            )
+            return await self._by_prepared(method, params, caller, digest)
         return await self._in_steps(method, params, caller, digest)
+
+    async def _by_prepared(self, method: Method, params: Mutation, caller: Caller, digest: str) -> bytes:
+        """Prepare and carry out; a repeat is answered even if what it named can no longer be prepared."""
+        prepare, handler, over = self._prepared[method.name]
+        try:
+            found = await prepare(params, caller)
+        except TurnbackError:
+            stored = await self._stored(method, params, caller, digest)
+            if stored is None:
+                raise
+            return stored
+
+        def work(tx: Transaction) -> bytes:
+            return _in_transaction(tx, method, params, caller, digest, lambda: handler(tx, params, caller, found))
+
+        try:
+            return await self._database.write(work)
+        finally:
+            over(found)
 
     async def _in_steps(self, method: Method, params: Mutation, caller: Caller, digest: str) -> bytes:
         place = (caller.actor, params.idempotency_key)

@@ -1,7 +1,7 @@
 """The dispatcher: turns prompts into runs, one per session and one writer per worktree, and drives those runs.
 
 It keeps no queue of its own: whenever something changes it looks at the store, so nothing can be forgotten. Events wake
-it; what it must not miss is in the rows.
+it; what it must not miss is in the rows. It only remembers which rows there are, so as not to look when there are none.
 """
 
 import asyncio
@@ -10,21 +10,21 @@ from typing import Any
 
 import msgspec
 
-from hub.agent.system import digest, system_prompt
 from hub.daemon.driver import Driver
 from hub.daemon.services import Services, Tasks
-from hub.domain.runs import RunLimits, RunSpec
+from hub.daemon.starting import Opening, Place, Starter
 from hub.domain.states import IllegalMove
-from hub.protocol.events import Event
+from hub.ids import new_id
+from hub.protocol.events import Event, PromptQueued, PromptRemoved, PromptTaken
 from hub.protocol.params import RunOptions
-from hub.store import endings, prompts, runs, sessions
+from hub.store import endings, prompts, runs
 from hub.store.database import Transaction
 from hub.store.runs import Ending, Hold
 
 log = logging.getLogger(__name__)
 
-WAKES = {"prompt.queued", "prompt.moved", "prompt.removed"}
-"""Events after which a prompt may be next; the end of a run wakes by itself, when its place is free."""
+WAKES = {"prompt.moved", "run.queued"}
+"""Events after which something may be next, beside prompts; a run's end wakes by itself, when its place is free."""
 POKES = {"approval.decided", "question.closed", "prompt.queued"}
 POLL_S = 0.05
 CANCEL_TEXT = "The run was cancelled by {}."
@@ -33,10 +33,14 @@ CANCEL_TEXT = "The run was cancelled by {}."
 class Dispatcher:
     """Starts runs and keeps their drivers. One per hub."""
 
-    def __init__(self, services: Services, tasks: Tasks) -> None:
+    def __init__(self, services: Services, tasks: Tasks, starter: Starter) -> None:
         self.draining = False
         self._services = services
         self._tasks = tasks
+        self._starter = starter
+        self._queued: set[str] = set()
+        self._left = True
+        self._looking = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._drivers: dict[str, Driver] = {}
@@ -69,9 +73,35 @@ class Dispatcher:
         if run_id in self._drivers:
             self._drivers[run_id].cancel("cancelled", CANCEL_TEXT.format(by))
 
+    def offer(self, place: Place) -> Opening | None:
+        """Hold a place for a run that is about to be made; None when it, or the dispatcher itself, is busy.
+
+        Whoever takes the offer calls `take_back` when the transaction that may have made the run is over.
+        """
+        if self.draining or self._task is None or self._looking or self._wake.is_set():
+            return None
+        run_id = new_id("run")
+        return Opening(run_id, place) if self._services.admission.try_enter(place.worktree, run_id) else None
+
+    def take_back(self, opening: Opening) -> None:
+        """Free the place again, unless the run was made."""
+        if opening.run_id not in self._drivers:
+            self._services.admission.leave(opening.run_id)
+
     def _on_event(self, event: Event) -> None:
         if event.type in WAKES:
+            self._left = True
             self._wake.set()
+        elif event.type == "prompt.queued":
+            self._queued.add(msgspec.json.decode(event.data, type=PromptQueued).prompt_id)
+            self._wake.set()
+        elif event.type == "prompt.taken":
+            self._queued.discard(msgspec.json.decode(event.data, type=PromptTaken).prompt_id)
+        elif event.type == "prompt.removed":
+            self._queued.discard(msgspec.json.decode(event.data, type=PromptRemoved).prompt_id)
+            self._wake.set()
+        elif event.type == "run.started" and event.run_id is not None and event.session_id is not None:
+            self._drive(Hold(event.run_id, event.session_id, self._services.identity.boot_id, 1))
         if event.type in POKES:
             for driver in self._drivers.values():
                 if driver.hold.session_id == event.session_id:
@@ -94,24 +124,33 @@ class Dispatcher:
         self._wake.set()
 
     async def _loop(self) -> None:
+        self._queued.update(await self._services.database.read(prompts.pending_ids))
         while True:
             await self._wake.wait()
             await asyncio.sleep(0)  # what happens together is looked at once
             self._wake.clear()
-            if not self.draining:
+            if not self.draining and (self._queued or self._left):
+                self._looking = True
                 await self._look()
+                self._looking = False
 
     async def _look(self) -> None:
         """Start what can be started now: runs that were begun before, then the next prompt of each idle session."""
+        self._left = False
         queued, waiting = await self._services.database.read(
             lambda conn: (runs.queued(conn), prompts.next_in_line(conn))
         )
         for row in queued:
-            if row.id not in self._drivers and self._services.admission.try_enter(row.worktree, row.id):
+            if row.id in self._drivers:
+                continue
+            if self._services.admission.try_enter(row.worktree, row.id):
                 await self._take_up(row, "taken up")
+            else:
+                self._left = True
         for prompt in waiting:
-            if self._services.admission.try_enter(prompt.worktree, prompt.id):
-                await self._start(prompt)
+            opening = Opening(new_id("run"), Place(prompt.workspace, prompt.worktree))
+            if self._services.admission.try_enter(prompt.worktree, opening.run_id):
+                await self._start(prompt, opening)
 
     async def take_up_waiting(self, row: Any) -> None:
         """Drive a waiting run again after a restart; it holds neither slot nor lock until it is answered."""
@@ -126,54 +165,19 @@ class Dispatcher:
             return
         self._drive(hold)
 
-    async def _start(self, prompt: Any) -> None:
+    async def _start(self, prompt: Any, opening: Opening) -> None:
         try:
-            spec = self._spec(prompt, await self._model_before(prompt))
-            hold = await self._services.database.write(lambda tx: self._make(tx, prompt, spec))
+            options = msgspec.convert(prompt.options, RunOptions)
+            before = await self._starter.model_before(prompt.session_id, options)
+            await self._services.database.write(
+                lambda tx: self._starter.make(tx, opening, prompts.row(tx.conn, prompt.id), before)
+            )
         except IllegalMove:
-            self._services.admission.leave(prompt.id)
-            return
+            log.debug("a prompt was taken or removed before it began", extra={"prompt": prompt.id})
         except Exception:
             log.exception("a prompt could not be started", extra={"prompt": prompt.id})
-            self._services.admission.leave(prompt.id)
-            return
-        self._services.admission.rename(prompt.id, hold.run_id)
-        self._drive(hold)
-
-    def _make(self, tx: Transaction, prompt: Any, spec: RunSpec) -> Hold:
-        current = prompts.row(tx.conn, prompt.id)
-        if not sessions.row(tx.conn, prompt.session_id).title:
-            sessions.rename(tx, prompt.session_id, sessions.title_from(current.text))
-        return runs.start(tx, current, spec, self._services.identity.boot_id)
-
-    async def _model_before(self, prompt: Any) -> str | None:
-        if prompt.options.get("model"):
-            return None
-        return await self._services.database.read(lambda conn: prompts.last_model(conn, prompt.session_id))
-
-    def _spec(self, prompt: Any, before: str | None) -> RunSpec:
-        options = msgspec.convert(prompt.options, RunOptions)
-        return RunSpec(
-            model=self._services.models.choose(options.model, before),
-            agent_mode=options.agent_mode,
-            preset=options.preset,
-            auto_approve=options.auto_approve,
-            limits=self._limits(options),
-            workspace=prompt.workspace,
-            worktree=prompt.worktree,
-            system_digest=digest(system_prompt(prompt.workspace, options.agent_mode)),
-            author=prompt.author,
-            address=prompt.address,
-        )
-
-    def _limits(self, options: RunOptions) -> RunLimits:
-        ours, wanted = self._services.settings.config.runs, options.limits
-        return RunLimits(
-            max_turns=min(wanted.max_turns or ours.max_turns, ours.max_turns),
-            max_tool_calls=min(wanted.max_tool_calls or ours.max_tool_calls, ours.max_tool_calls),
-            max_wall_s=min(wanted.max_wall_s or ours.max_wall_s, ours.max_wall_s),
-            max_cost=_lower(wanted.max_cost, ours.max_cost),
-        )
+        finally:
+            self.take_back(opening)
 
     def _drive(self, hold: Hold) -> None:
         driver = self._drivers[hold.run_id] = Driver(self._services, hold)
@@ -196,8 +200,3 @@ class Dispatcher:
     def _settle_and_end(self, tx: Transaction, run_id: str, ending: Ending, text: str) -> None:
         endings.close_calls(tx, run_id, text)
         runs.end(tx, run_id, ending)
-
-
-def _lower(one: float | None, other: float | None) -> float | None:
-    given = [bound for bound in (one, other) if bound is not None]
-    return min(given) if given else None

@@ -15,13 +15,13 @@ from hub.agent.system import system_prompt
 from hub.agent.tools.registry import tool_names
 from hub.daemon.before import BeforeCheckpoint, take_after
 from hub.daemon.gate import RunGate
-from hub.daemon.running import Running, RunOver
+from hub.daemon.running import Conclusion, Running, RunOver
 from hub.daemon.services import Services
 from hub.daemon.steps import LIMIT_TEXTS, RunSteps
 from hub.domain.messages import Message, TextPart
 from hub.domain.runs import StopReason
 from hub.errors import ConflictError, TurnbackError
-from hub.store import calls, endings, messages, runs
+from hub.store import calls, endings, messages, prompts, runs
 from hub.store.database import Connection, Transaction
 from hub.store.runs import Ending, Hold
 
@@ -38,10 +38,13 @@ class Driver:
         self._task: asyncio.Task[None] | None = None
         self._stop: tuple[StopReason, str] | None = None
         self._ending = False
+        self._steered = False
 
     def poke(self) -> None:
-        """Something that the run may wait for has changed."""
+        """Something that the run may wait for has changed, or a steer has come."""
+        self._steered = True
         if self._running is not None:
+            self._running.steered = True
             self._running.wake.set()
 
     def cancel(self, reason: StopReason, text: str) -> None:
@@ -56,13 +59,20 @@ class Driver:
         self._task = asyncio.current_task()
         try:
             ending = await self._life()
-            await self._services.database.write(lambda tx: runs.end(tx, self.hold.run_id, ending))
+            await self._services.database.write(lambda tx: self._end(tx, ending))
         except ConflictError as error:
             if error.code != "lease_lost":
                 raise
             log.warning("the run has passed on to another holder", extra={"run_id": self.hold.run_id})
         finally:
             self._services.admission.leave(self.hold.run_id)
+
+    def _end(self, tx: Transaction, ending: Ending) -> None:
+        if self._running is not None and self._running.conclusion is not None:
+            self._running.conclusion(tx)
+        else:
+            runs.fence(tx, self.hold)
+        runs.end(tx, self.hold.run_id, ending)
 
     async def _life(self) -> Ending:
         try:
@@ -105,7 +115,7 @@ class Driver:
 
     async def _load(self) -> Running:
         known = self._services.transcripts.get(self.hold.session_id)
-        row, transcript, wrote = await self._services.database.read(lambda conn: self._look(conn, known))
+        row, transcript, wrote, steered = await self._services.database.read(lambda conn: self._look(conn, known))
         spec = runs.spec_of(row)
         names = tool_names(spec.agent_mode, spec.preset)
         running = Running(self._services, self.hold, spec, {name: self._services.tools[name] for name in names})
@@ -116,6 +126,7 @@ class Driver:
         running.time.resume_from(row.active_s)
         running.transcript, running.may_have_written = transcript, wrote
         running.run_count, running.has_checkpoint = row.run_count, row.checkpoint_id is not None
+        running.steered = steered or self._steered
         return running
 
     async def _loop(self, running: Running, before: BeforeCheckpoint) -> str:
@@ -133,11 +144,12 @@ class Driver:
         finally:
             self._services.transcripts.put(running.session_id, running.transcript)
 
-    def _look(self, conn: Connection, known: Sequence[Message]) -> tuple[Any, list[Message], bool]:
-        """Return the run's row, the conversation it goes on with, and whether it may have written already."""
+    def _look(self, conn: Connection, known: Sequence[Message]) -> tuple[Any, list[Message], bool, bool]:
+        """Return the run's row, the conversation it goes on with, whether it may have written, and if steers wait."""
         row = runs.row(conn, self.hold.run_id)
         wrote = row.turns > 0 and calls.wrote(conn, self.hold.run_id)
-        return row, messages.transcript(conn, self.hold.session_id, known), wrote
+        steered = bool(prompts.steers(conn, self.hold.session_id))
+        return row, messages.transcript(conn, self.hold.session_id, known), wrote, steered
 
     async def _finish(
         self, running: Running, state: str, stop_reason: StopReason, *, text: str = "", error: str | None = None
@@ -145,23 +157,33 @@ class Driver:
         self._ending = state == "completed"
         changed = await take_after(running)
         if state != "completed":
-            await self._services.database.write(lambda tx: self._settle_rest(tx, error or state))
+            await self._settle_rest(error or state)
         return Ending(state=state, stop_reason=stop_reason, error=error, text=text, files_changed=changed)
 
     async def _stopped(self, reason: StopReason, text: str) -> Ending:
         """The run was cancelled from outside, by a person or by its time limit."""
         state = "cancelled" if reason == "cancelled" else "failed"
         await self._services.children.end_run(self.hold.run_id)
-        await self._services.database.write(lambda tx: self._settle_rest(tx, text))
+        await self._settle_rest(text)
         if self._running is None:
             return Ending(state=state, stop_reason=reason, error=text)
         return await self._finish(self._running, state, reason, error=text)
 
-    def _settle_rest(self, tx: Transaction, text: str) -> None:
-        """Give every open call its one result, close its question, and keep what had streamed."""
-        partial = self._running.partial if self._running is not None else ""
-        if partial and not calls.unsettled(tx.conn, self.hold.run_id):
-            message_id = self._running.next_message_id if self._running is not None else ""
-            part = TextPart(partial + "\n\n[interrupted]")
-            messages.append(tx, self.hold.session_id, self.hold.run_id, "assistant", [part], id=message_id)
+    async def _settle_rest(self, text: str) -> None:
+        """Give every open call its one result, close its question, and keep the last answer or what streamed of it."""
+        running = self._running
+        conclusion = partial = None
+        if running is not None:
+            conclusion, running.conclusion = running.conclusion, None
+            partial, running.partial = (running.next_message_id, running.partial), ""
+        await self._services.database.write(lambda tx: self._settle(tx, text, conclusion, partial))
+
+    def _settle(
+        self, tx: Transaction, text: str, conclusion: Conclusion | None, partial: tuple[str, str] | None
+    ) -> None:
+        if conclusion is not None:
+            conclusion(tx)
+        elif partial is not None and partial[1] and not calls.unsettled(tx.conn, self.hold.run_id):
+            part = TextPart(partial[1] + "\n\n[interrupted]")
+            messages.append(tx, self.hold.session_id, self.hold.run_id, "assistant", [part], id=partial[0])
         endings.close_calls(tx, self.hold.run_id, text)

@@ -9,6 +9,7 @@ from hub.clock import Clock
 from hub.daemon.services import Services
 from hub.domain.messages import Message
 from hub.domain.runs import RunSpec, RunUsage, Spent, StopReason, plus
+from hub.store.database import Transaction
 from hub.store.runs import Hold
 
 
@@ -62,8 +63,14 @@ class ActiveTime:
         self.on_limit()
 
 
+Conclusion = Callable[[Transaction], Message]
+
+
 class Running:
-    """One run that this process drives. `wake` is set whenever something it may wait for has changed."""
+    """One run that this process drives. `wake` is set whenever something it may wait for has changed.
+
+    `steered`: a steer may wait in the store. `conclusion`: stores the last answer, which is not stored yet.
+    """
 
     def __init__(self, services: Services, hold: Hold, spec: RunSpec, tools: Mapping[str, Tool]) -> None:
         self.services = services
@@ -80,6 +87,8 @@ class Running:
         self.tool_calls = 0
         self.next_message_id = ""
         self.partial = ""
+        self.steered = False
+        self.conclusion: Conclusion | None = None
         self.transcript: list[Message] = []
         self.may_have_written = False
         self.has_checkpoint = False

@@ -11,14 +11,14 @@ from hub.agent.tools.base import ToolContext, ToolOutput
 from hub.daemon.before import BeforeCheckpoint
 from hub.daemon.children import RUN_VARIABLE
 from hub.daemon.outputs import keep_whole
-from hub.daemon.running import Running, RunOver
+from hub.daemon.running import Conclusion, Running, RunOver
 from hub.domain.messages import Message, Part, TextPart, ToolCallPart
 from hub.domain.runs import limit_reached
 from hub.ids import new_id
 from hub.protocol.events import CallProgress, MessageDelta, MessageDiscarded, ModelNotice
 from hub.store import calls, messages, prompts, runs
 from hub.store.calls import Result
-from hub.store.database import Connection, Transaction
+from hub.store.database import Transaction
 
 LIMIT_TEXTS = {
     "limit_turns": "The run reached its limit of turns.",
@@ -41,13 +41,12 @@ class RunSteps:
         reached = limit_reached(self._run.spec.limits, self._run.spent)
         if reached is not None:
             raise RunOver(reached, LIMIT_TEXTS[reached])
-        waiting = await self._services.database.read(self._steers)
-        if not waiting:
+        if not self._run.steered:
+            return ()
+        self._run.steered = False
+        if not await self._services.database.read(lambda conn: prompts.steers(conn, self._run.session_id)):
             return ()
         return await self._services.database.write(self._take_steers)
-
-    def _steers(self, conn: Connection) -> int:
-        return len(prompts.steers(conn, self._run.session_id))
 
     def _take_steers(self, tx: Transaction) -> list[Message]:
         runs.fence(tx, self._run.hold)
@@ -87,20 +86,30 @@ class RunSteps:
 
     async def answered(self, answer: Answer) -> Message:
         """Store an answer with its calls, and what it cost."""
-        usage = answer.usage
-        self._run.add_usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
-        self._run.add_cost(usage.cost)
-        self._run.turns += 1
-        self._run.tool_calls += len(answer.calls)
-        parts, following = _parts(answer), new_id("message")
-        message = await self._services.database.write(lambda tx: self._store_answer(tx, parts, following))
-        self._run.partial, self._run.next_message_id = "", following
-        return message
+        return await self._services.database.write(self._counted(answer))
 
-    def _store_answer(self, tx: Transaction, parts: list[Part], following: str) -> Message:
+    async def concluded(self, answer: Answer) -> None:
+        """Keep the last answer: stored at once if a capture follows, else with the run's end, in one commit."""
+        if self._run.may_have_written or self._before.pending:
+            await self.answered(answer)
+        else:
+            self._run.conclusion = self._counted(answer)
+
+    def _counted(self, answer: Answer) -> Conclusion:
+        """Count an answer, and return what stores it; from now on it is more than what had streamed."""
+        run, usage = self._run, answer.usage
+        run.add_usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        run.add_cost(usage.cost)
+        run.turns += 1
+        run.tool_calls += len(answer.calls)
+        parts, message_id = _parts(answer), run.next_message_id
+        run.partial, run.next_message_id = "", new_id("message")
+        return lambda tx: self._store_answer(tx, parts, message_id)
+
+    def _store_answer(self, tx: Transaction, parts: list[Part], message_id: str) -> Message:
         run = self._run
         runs.fence(tx, run.hold)
-        message = messages.append(tx, run.session_id, run.run_id, "assistant", parts, id=run.next_message_id)
+        message = messages.append(tx, run.session_id, run.run_id, "assistant", parts, id=message_id)
         runs.count_answer(
             tx,
             run.hold,
@@ -108,7 +117,7 @@ class RunSteps:
             cost=run.cost,
             calls=len(message.calls),
             active_s=run.time.seconds,
-            next_message_id=following,
+            next_message_id=run.next_message_id,
         )
         return message
 

@@ -120,6 +120,12 @@ class RunWaiting(Data, frozen=True, kw_only=True):
     questions: list[str]
 
 
+class RunQueued(Data, frozen=True, kw_only=True):
+    """An interrupted run is to be taken up again, because `by` asked for it."""
+
+    by: str
+
+
 class RunContinued(Data, frozen=True, kw_only=True):
     """The run goes on: answered, reclaimed after a restart, or resumed. `generation` counts its holders."""
 
@@ -335,6 +341,7 @@ EVENTS: dict[str, type[Data]] = {
     "prompt.removed": PromptRemoved,
     "run.started": RunStarted,
     "run.waiting": RunWaiting,
+    "run.queued": RunQueued,
     "run.continued": RunContinued,
     "run.cancelling": RunCancelling,
     "run.completed": RunEnded,

@@ -48,8 +48,11 @@ class NewPrompt(msgspec.Struct, frozen=True, kw_only=True):
     options: RunOptions
 
 
-def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> PromptAccepted:
-    """Store a prompt at its place. Raises RefusedError with code queue_full (retryable) or session_archived."""
+def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> tuple[PromptAccepted, Any]:
+    """Store a prompt at its place; return the answer, and the session's run that is not over (None: there is none).
+
+    Raises RefusedError with code queue_full (retryable) or session_archived.
+    """
     sessions.usable(tx.conn, new.session_id)
     active = sessions.active_run(tx.conn, new.session_id)
     mode = effective_mode(new.mode, run_active=active is not None)
@@ -69,7 +72,8 @@ def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> PromptAccept
         session_id=new.session_id,
     )
     run_id = active.id if active is not None and mode == "steer" else None
-    return PromptAccepted(prompt_id=prompt_id, session_id=new.session_id, mode=mode, position=place, run_id=run_id)
+    accepted = PromptAccepted(prompt_id=prompt_id, session_id=new.session_id, mode=mode, position=place, run_id=run_id)
+    return accepted, active
 
 
 def _insert(tx: Transaction, new: NewPrompt, mode: PromptMode, position: float) -> str:
@@ -193,6 +197,11 @@ def last_model(conn: sa.Connection, session_id: str) -> str | None:
     newest = conn.execute(_NEWEST_OPTIONS, {"session_id": session_id}).scalars()
     named = (options.get("model") for options in newest)
     return next((model for model in named if model), None)
+
+
+def pending_ids(conn: sa.Connection) -> list[str]:
+    """Return the ids of all pending prompts."""
+    return list(conn.execute(sa.select(prompts.c.id).where(prompts.c.state == "pending")).scalars())
 
 
 def next_in_line(conn: sa.Connection) -> list[Any]:

@@ -15,7 +15,7 @@ from hub.domain.runs import RunSpec, RunUsage, spec_from
 from hub.domain.states import RUN
 from hub.errors import ConflictError
 from hub.ids import new_id
-from hub.protocol.events import RunCancelling, RunContinued, RunEnded, RunStarted, RunWaiting
+from hub.protocol.events import RunCancelling, RunContinued, RunEnded, RunQueued, RunStarted, RunWaiting
 from hub.protocol.views import RunView, Usage
 from hub.store import deliveries, messages, prompts, sessions
 from hub.store.database import Transaction
@@ -60,9 +60,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     files_changed: tuple[str, ...] = ()
 
 
-def start(tx: Transaction, prompt: Any, spec: RunSpec, holder: str) -> Hold:
-    """Make a run of a pending prompt and claim it. Raises IllegalMove when the prompt was taken or removed."""
-    run_id = new_id("run")
+def start(tx: Transaction, run_id: str, prompt: Any, spec: RunSpec, holder: str) -> None:
+    """Make a run of a pending prompt, held in generation 1. Raises IllegalMove when the prompt is not pending."""
     count = _next_count(tx, prompt.session_id)
     insert(
         tx,
@@ -72,16 +71,18 @@ def start(tx: Transaction, prompt: Any, spec: RunSpec, holder: str) -> Hold:
         prompt_id=prompt.id,
         worktree=spec.worktree,
         run_count=count,
-        state=RUN.initial,
+        state=RUN.check(RUN.initial, "running"),
+        holder=holder,
+        generation=1,
         spec=spec,
         open_message_id=new_id("message"),
         usage=RunUsage(),
         cost=0.0,
         files_changed=[],
         created_at=tx.now,
+        started_at=tx.now,
     )
     prompts.take(tx, prompt.id, prompt.session_id, run_id, as_steer=False)
-    move(tx, runs, RUN, run_id, "running", holder=holder, generation=1, started_at=tx.now)
     tx.emit(
         "run.started",
         RunStarted(
@@ -91,7 +92,6 @@ def start(tx: Transaction, prompt: Any, spec: RunSpec, holder: str) -> Hold:
         run_id=run_id,
     )
     messages.append(tx, prompt.session_id, run_id, "user", [TextPart(prompt.text)])
-    return Hold(run_id, prompt.session_id, holder, 1)
 
 
 def _next_count(tx: Transaction, session_id: str) -> int:
@@ -174,13 +174,13 @@ def _continued(tx: Transaction, hold: Hold, reason: str) -> None:
     tx.emit("run.continued", data, session_id=hold.session_id, run_id=hold.run_id)
 
 
-def resume(tx: Transaction, run_id: str) -> Any:
-    """Queue an interrupted run again. Raises IllegalMove when it is not interrupted or its session is busy."""
+def resume(tx: Transaction, run_id: str, by: str) -> None:
+    """Queue an interrupted run again. Raises IllegalMove when it is not interrupted, ConflictError run_active."""
     found = row(tx.conn, run_id)
     if sessions.active_run(tx.conn, found.session_id) is not None:
         raise ConflictError("Another run of this session is in progress.", code="run_active")
     move(tx, runs, RUN, run_id, "queued", ended_at=None, stop_reason=None, error=None, crashes=0)
-    return found
+    tx.emit("run.queued", RunQueued(by=by), session_id=found.session_id, run_id=run_id)
 
 
 def ask_cancel(tx: Transaction, run_id: str, by: str) -> Any:

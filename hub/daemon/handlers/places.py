@@ -2,19 +2,11 @@
 
 from pathlib import Path
 
-import msgspec
-
 from hub.daemon.calls import Caller
 from hub.daemon.services import Services
+from hub.daemon.starting import Place
 from hub.errors import AuthError, UsageError
 from hub.store import registry
-
-
-class Place(msgspec.Struct, frozen=True):
-    """A directory to work in, resolved, and the worktree that it lies in."""
-
-    workspace: str
-    worktree: str
 
 
 async def find(services: Services, workspace: str, caller: Caller) -> Place:

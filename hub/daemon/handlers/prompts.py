@@ -1,8 +1,12 @@
 """prompt.*: what people and programs want done. Stored before it is acknowledged."""
 
+import msgspec
+
 from hub.daemon.calls import Caller, Handlers
+from hub.daemon.dispatcher import Dispatcher
 from hub.daemon.handlers import places
 from hub.daemon.services import Services
+from hub.daemon.starting import Opening, Place, Starter
 from hub.errors import RefusedError, UsageError
 from hub.protocol.params import PromptChange, PromptEdit, PromptList, PromptMove, PromptSubmit
 from hub.protocol.views import Ack, PromptAccepted, PromptView
@@ -11,47 +15,74 @@ from hub.store.database import Transaction
 from hub.store.prompts import NewPrompt
 
 
-def register(handlers: Handlers, services: Services) -> None:
-    """Serve the prompt methods."""
-    limit = services.settings.config.runs.queue_limit
+class Prepared(msgspec.Struct, frozen=True):
+    """Where a prompt goes, the model its session had before, and the place that is held for its run, if one is free."""
 
-    async def prepare(params: PromptSubmit, caller: Caller) -> places.Place | None:
+    place: Place
+    before: str | None
+    opening: Opening | None
+
+
+class PromptHandlers:
+    """Serves the prompt methods. A prompt for an idle session is stored and begun in one transaction."""
+
+    def __init__(self, services: Services, starter: Starter, dispatcher: Dispatcher) -> None:
+        self._services = services
+        self._starter = starter
+        self._dispatcher = dispatcher
+        self._limit = services.settings.config.runs.queue_limit
+
+    def register(self, handlers: Handlers) -> None:
+        """Serve them."""
+        handlers.prepared("prompt.submit", self._prepare, self._submit, self._over)
+        handlers.asynchronous("prompt.list", self._list)
+        handlers.transactional("prompt.edit", _edit)
+        handlers.transactional("prompt.move", _move)
+        handlers.transactional("prompt.remove", _remove)
+
+    async def _prepare(self, params: PromptSubmit, caller: Caller) -> Prepared:
         if (params.session_id is None) == (params.workspace is None):
             raise UsageError("Give either session_id or workspace.")
         _check_rights(params, caller)
-        session_id, before = params.session_id, None
-        if session_id is not None and params.run.model is None:
-            before = await services.database.read(lambda conn: prompts.last_model(conn, session_id))
-        services.models.check(services.models.choose(params.run.model, before))
-        return await places.find(services, params.workspace, caller) if params.workspace is not None else None
+        before = None
+        if params.session_id is not None:
+            before = await self._starter.model_before(params.session_id, params.run)
+            place = await self._starter.place_of(params.session_id)
+        else:
+            place = await places.find(self._services, params.workspace or "", caller)
+        self._services.models.check(self._services.models.choose(params.run.model, before))
+        return Prepared(place, before, self._dispatcher.offer(place))
 
-    def submit(tx: Transaction, params: PromptSubmit, caller: Caller, place: places.Place | None) -> PromptAccepted:
-        session_id = params.session_id or ""
-        if place is not None:
-            session_id = sessions.create(tx, place.workspace, place.worktree, sessions.title_from(params.text))
-        new = NewPrompt(
-            session_id=session_id,
-            text=params.text,
-            mode=params.mode,
-            author=caller.actor,
-            may_approve=caller.may_approve,
-            address=params.address,
-            options=params.run,
-        )
-        accepted = prompts.submit(tx, new, queue_limit=limit)
-        active = sessions.active_run(tx.conn, session_id)
-        if accepted.mode == "interrupt" and active is not None:
+    def _submit(self, tx: Transaction, params: PromptSubmit, caller: Caller, found: Prepared) -> PromptAccepted:
+        session_id = params.session_id
+        if session_id is None:
+            title = sessions.title_from(params.text)
+            session_id = sessions.create(tx, found.place.workspace, found.place.worktree, title)
+        accepted, active = prompts.submit(tx, _new(session_id, params, caller), queue_limit=self._limit)
+        if active is not None and accepted.mode == "interrupt":
             runs.ask_cancel(tx, active.id, caller.actor)
+        elif active is None and accepted.position == 1 and found.opening is not None:
+            self._starter.make(tx, found.opening, prompts.row(tx.conn, accepted.prompt_id), found.before)
         return accepted
 
-    async def listing(params: PromptList, caller: Caller) -> list[PromptView]:
-        return await services.database.read(lambda conn: prompts.listing(conn, params.session_id))
+    def _over(self, found: Prepared) -> None:
+        if found.opening is not None:
+            self._dispatcher.take_back(found.opening)
 
-    handlers.prepared("prompt.submit", prepare, submit)
-    handlers.asynchronous("prompt.list", listing)
-    handlers.transactional("prompt.edit", _edit)
-    handlers.transactional("prompt.move", _move)
-    handlers.transactional("prompt.remove", _remove)
+    async def _list(self, params: PromptList, caller: Caller) -> list[PromptView]:
+        return await self._services.database.read(lambda conn: prompts.listing(conn, params.session_id))
+
+
+def _new(session_id: str, params: PromptSubmit, caller: Caller) -> NewPrompt:
+    return NewPrompt(
+        session_id=session_id,
+        text=params.text,
+        mode=params.mode,
+        author=caller.actor,
+        may_approve=caller.may_approve,
+        address=params.address,
+        options=params.run,
+    )
 
 
 def _check_rights(params: PromptSubmit, caller: Caller) -> None:

@@ -44,5 +44,5 @@ def _meant(tx: Transaction, params: RunCancel) -> str:
 
 
 def _resume(tx: Transaction, params: RunChange, caller: Caller) -> Ack:
-    runs.resume(tx, params.run_id)
+    runs.resume(tx, params.run_id, caller.actor)
     return Ack(id=params.run_id, state="queued")

@@ -3,6 +3,7 @@
 from hub.daemon.calls import Caller, Handlers
 from hub.daemon.handlers import places
 from hub.daemon.services import Services
+from hub.daemon.starting import Place
 from hub.protocol.params import (
     SessionChange,
     SessionCreate,
@@ -19,7 +20,7 @@ from hub.store.database import Transaction
 def register(handlers: Handlers, services: Services) -> None:
     """Serve the session methods."""
 
-    async def locate(params: SessionCreate, caller: Caller) -> places.Place:
+    async def locate(params: SessionCreate, caller: Caller) -> Place:
         return await places.find(services, params.workspace, caller)
 
     async def listing(params: SessionList, caller: Caller) -> list[SessionView]:
@@ -45,7 +46,7 @@ def register(handlers: Handlers, services: Services) -> None:
     handlers.transactional("session.archive", _archive)
 
 
-def _create(tx: Transaction, params: SessionCreate, caller: Caller, place: places.Place) -> SessionView:
+def _create(tx: Transaction, params: SessionCreate, caller: Caller, place: Place) -> SessionView:
     return sessions.view(tx.conn, sessions.create(tx, place.workspace, place.worktree, params.title))
 
 

@@ -3,6 +3,7 @@
 from hub.daemon.calls import Caller, Handlers
 from hub.daemon.handlers import places
 from hub.daemon.services import Services
+from hub.daemon.starting import Place
 from hub.protocol.params import Nothing, WorkspaceAdd, WorkspaceRemove
 from hub.protocol.views import Ack, WorkspaceView
 from hub.store import registry
@@ -12,7 +13,7 @@ from hub.store.database import Transaction
 def register(handlers: Handlers, services: Services) -> None:
     """Serve the workspace methods."""
 
-    async def locate(params: WorkspaceAdd, caller: Caller) -> places.Place:
+    async def locate(params: WorkspaceAdd, caller: Caller) -> Place:
         return await places.find(services, places.resolved(params.path), caller)
 
     async def listing(params: Nothing, caller: Caller) -> list[WorkspaceView]:
@@ -23,7 +24,7 @@ def register(handlers: Handlers, services: Services) -> None:
     handlers.transactional("workspace.remove", _remove)
 
 
-def _add(tx: Transaction, params: WorkspaceAdd, caller: Caller, place: places.Place) -> WorkspaceView:
+def _add(tx: Transaction, params: WorkspaceAdd, caller: Caller, place: Place) -> WorkspaceView:
     return registry.add_workspace(tx, params.name, place.workspace)
 
 
