@@ -19,7 +19,7 @@ from hub.checkpoint.locks import WorktreeLock
 from hub.checkpoint.meta import State
 from hub.checkpoint.places import check_place
 from hub.checkpoint.plans import Plans, Wish
-from hub.checkpoint.records import Found, Hole, Records, checkpoint_of, describe
+from hub.checkpoint.records import Broken, Found, Hole, Records, checkpoint_of, describe, told_broken
 from hub.checkpoint.restore import Restorer
 from hub.checkpoint.settling import Settler
 from hub.checkpoint.side import Store
@@ -90,7 +90,10 @@ class Engine:
     def list(self, prefix: str = "") -> list[Checkpoint]:
         """Return the checkpoints of the repository whose refs begin with `prefix`, in order of ref."""
         with told():
-            return [checkpoint_of(found) for found in self._records.all(prefix)]
+            return [
+                told_broken(found) if isinstance(found, Broken) else checkpoint_of(found)
+                for found in self._records.all(prefix)
+            ]
 
     def get(self, ref: str) -> Checkpoint:
         """Return a checkpoint. Raises NotFoundError checkpoint_not_found, CheckpointError checkpoint_incomplete."""

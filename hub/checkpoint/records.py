@@ -6,7 +6,7 @@ written, so that no clean-up of git can have taken one. No ref of anybody else i
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -106,12 +106,12 @@ class Records:
     def find(self, ref: str) -> Found:
         """Return a checkpoint. Raises NotFoundError checkpoint_not_found, CheckpointError checkpoint_incomplete."""
         if not _NAME.fullmatch(ref):
-            raise _not_found(ref)
+            raise self.missing(ref)
         try:
             (commit, _), (_, meta) = self._contents([PREFIX + ref, f"{PREFIX}{ref}:meta.json"])
         except CheckpointError:
             if self._commit(ref) is None:
-                raise _not_found(ref) from None
+                raise self.missing(ref) from None
             raise
         return Found(ref, commit, decode(meta))
 
@@ -120,24 +120,60 @@ class Records:
         rows = [(ref, oid) for ref, oid in self.refs() if ref.startswith(prefix) and not COMMITS.fullmatch(ref)]
         found: list[Found | Broken] = []
         while len(found) < len(rows):
-            left = rows[len(found) :]
             try:
-                found += self._read(left, found.append)
+                for checkpoint in self._read(rows[len(found) :]):
+                    found.append(checkpoint)
             except CheckpointError as error:
                 found.append(Broken(*rows[len(found)], error.message))
         return found
 
-    def forget(self, refs: Sequence[str]) -> None:
-        """Delete refs, all or none; those that are gone already are no error."""
-        known = {ref: self._commit(ref) for ref in dict.fromkeys(refs) if _NAME.fullmatch(ref)}
-        lines = [f"delete {PREFIX}{ref} {commit}\n" for ref, commit in known.items() if commit]
+    def refs(self) -> list[tuple[str, str]]:
+        """Return name and commit of every ref of ours but protections, in order of name."""
+        return [(ref, oid) for ref, oid in self._refs() if not ref.startswith(PROTECTION)]
+
+    def protected(self) -> dict[str, str]:
+        """Return the commits of protected checkpoints by the checkpoint's name."""
+        return {ref.removeprefix(PROTECTION): oid for ref, oid in self._refs() if ref.startswith(PROTECTION)}
+
+    def protect(self, ref: str) -> None:
+        """Protect a checkpoint, with a second ref. Raises NotFoundError."""
+        self._update([f"update {PREFIX}{PROTECTION}{ref} {self.find(ref).commit}"])
+
+    def unprotect(self, ref: str) -> None:
+        """Take the protection away. Raises NotFoundError for a name that is neither protected nor there."""
+        commit = self.protected().get(ref)
+        if commit is not None:
+            self._update([f"delete {PREFIX}{PROTECTION}{ref} {commit}"])
+        elif self._commit(ref) is None:
+            raise self.missing(ref)
+
+    def forget(self, refs: Collection[str]) -> None:
+        """Delete refs and their protections, all or none; those that are gone already are no error."""
+        wanted = set(refs)
+        names = [(ref, oid) for ref, oid in self._refs() if ref.removeprefix(PROTECTION) in wanted]
+        self._update([f"delete {PREFIX}{ref} {oid}" for ref, oid in names])
+
+    def missing(self, ref: str) -> NotFoundError:
+        """Return the error for a name without a checkpoint: it says when it was pruned, if it was."""
+        gone = next((row for row in reversed(self._ledgers.gone.rows()) if row.ref == ref), None)
+        if gone is None:
+            return NotFoundError(f"There is no checkpoint {ref} in this repository.", code="checkpoint_not_found")
+        return NotFoundError(f"Checkpoint {ref} was pruned at {gone.at}: {gone.why}.", code="checkpoint_pruned")
+
+    def _refs(self) -> list[tuple[str, str]]:
+        out = self._store.user.line("for-each-ref", "--format=%(objectname) %(refname)", PREFIX.rstrip("/"))
+        rows = [line.split(" ", 1) for line in out.splitlines()]
+        return [(name.removeprefix(PREFIX), oid) for oid, name in rows]
+
+    def _update(self, lines: Sequence[str]) -> None:
+        """Change refs in one transaction."""
         if lines:
-            self._store.user.run("update-ref", "--no-deref", "--stdin", stdin="".join(lines).encode())
+            self._store.user.run("update-ref", "--no-deref", "--stdin", stdin="".join(f"{x}\n" for x in lines).encode())
 
     def _read(self, names: Sequence[tuple[str, str]]) -> Iterable[Found]:
-        contents = self._contents([f"{commit}:meta.json" for _, commit in names])
-        for (ref, commit), (_, meta) in zip(names, contents, strict=True):
-            yield Found(ref, commit, decode(meta))
+        objects = self._store.user.objects([f"{commit}:meta.json" for _, commit in names])
+        for (ref, commit), (_, _, chunks) in zip(names, objects, strict=True):
+            yield Found(ref, commit, decode(b"".join(chunks)))
 
     def _contents(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
         """Return id and content of each object. Raises CheckpointError checkpoint_incomplete when one is missing."""
@@ -208,8 +244,21 @@ def checkpoint_of(found: Found, unchanged_since: str | None = None) -> Checkpoin
     )
 
 
-def _not_found(ref: str) -> NotFoundError:
-    return NotFoundError(f"There is no checkpoint {ref} in this repository.", code="checkpoint_not_found")
+def told_broken(broken: Broken) -> Checkpoint:
+    """Return what is told of a checkpoint that cannot be read."""
+    return Checkpoint(
+        ref=broken.ref,
+        commit=broken.commit,
+        tree_digest="",
+        files=0,
+        bytes=0,
+        uncaptured=(),
+        head=None,
+        branch=None,
+        labels={},
+        created_at="",
+        broken=broken.why,
+    )
 
 
 def _now() -> str:

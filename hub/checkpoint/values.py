@@ -59,7 +59,8 @@ class Checkpoint(Value, frozen=True, kw_only=True):
 
     `ref` is the name below `refs/turnback/`; `bytes` counts what this capture read from changed files. When nothing
     had changed, `commit` is the earlier one, `unchanged_since` names its ref, and a later `get` shows the labels and
-    the time of the earlier capture: those are part of the commit.
+    the time of the earlier capture: those are part of the commit. `broken` says why a listed one cannot be read; all
+    but `ref` and `commit` is then empty.
     """
 
     ref: str
@@ -73,6 +74,7 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     labels: dict[str, str]
     created_at: str
     unchanged_since: str | None = None
+    broken: str | None = None
 
 
 ChangeKind = Literal["created", "modified", "deleted", "mode", "type"]

@@ -1,0 +1,96 @@
+"""Small lists beside the refs: which checkpoints were pruned, and when a state was seen again unchanged.
+
+They lie in the folder that all worktrees of a repository share, one JSON object a line. Invariant: a line is appended
+whole or, after a power cut, ignored. Not promised: that a list outlives the repository's git directory; the refs alone
+decide which checkpoints there are.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from hub.checkpoint.files import write_durably
+from hub.checkpoint.locks import WorktreeLock
+
+FOLDER = b"turnback"
+WAIT_S = 10.0
+"""How long to wait for somebody else who rewrites the lists."""
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """A checkpoint that was pruned or purged: its name, why, and when (UTC, ISO 8601)."""
+
+    ref: str
+    why: str
+    at: str
+
+
+class Again(msgspec.Struct, frozen=True):
+    """A checkpoint whose commit is an earlier one's, because nothing had changed, and when it was taken."""
+
+    ref: str
+    at: str
+
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+
+class Ledger(Generic[Row]):
+    """One list."""
+
+    def __init__(self, path: bytes, kind: type[Row]) -> None:
+        self._path = path
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    def append(self, rows: Iterable[Row], *, durably: bool) -> None:
+        """Add rows at the end; `durably`: they are on disk when this returns."""
+        lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        with open(self._path, "ab+") as stream:
+            stream.write(lines if _ends_whole(stream.fileno()) else b"\n" + lines)
+            stream.flush()
+            if durably:
+                os.fsync(stream.fileno())
+
+    def rows(self) -> list[Row]:
+        """Return all rows, the oldest first; a line that was cut short is left out."""
+        try:
+            with open(self._path, "rb") as stream:
+                lines = stream.read().splitlines()
+        except FileNotFoundError:
+            return []
+        return list(self._decoded(lines))
+
+    def replace(self, rows: Sequence[Row]) -> None:
+        """Write the whole list anew; `shared` is held."""
+        write_durably(self._path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+    def _decoded(self, lines: Iterable[bytes]) -> Iterator[Row]:
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError):  # cut short by a power cut
+                yield self._decode(line)
+
+
+class Ledgers:
+    """The lists of one repository."""
+
+    def __init__(self, common_dir: bytes) -> None:
+        folder = os.path.join(common_dir, FOLDER)
+        self.gone = Ledger(os.path.join(folder, b"pruned"), Gone)
+        self.again = Ledger(os.path.join(folder, b"unchanged"), Again)
+        self._lock = os.path.join(folder, b"keeping.lock")
+
+    @contextlib.contextmanager
+    def shared(self, owner: str) -> Iterator[None]:
+        """Keep everybody else from deleting checkpoints of this repository. Raises RefusedError workspace_busy."""
+        os.makedirs(os.path.dirname(self._lock), mode=0o700, exist_ok=True)
+        with WorktreeLock(self._lock, WAIT_S, "The list of this repository's checkpoints").held(owner):
+            yield
+
+
+def _ends_whole(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
