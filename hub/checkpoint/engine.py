@@ -17,11 +17,11 @@ from hub.checkpoint.failures import told
 from hub.checkpoint.journal import DONE, PLAN, Transaction
 from hub.checkpoint.locks import WorktreeLock
 from hub.checkpoint.meta import State
-from hub.checkpoint.places import check_place
 from hub.checkpoint.plans import Plans, Wish
 from hub.checkpoint.records import Broken, Found, Hole, Records, checkpoint_of, describe, told_broken
 from hub.checkpoint.restore import Restorer
 from hub.checkpoint.settling import Settler
+from hub.checkpoint.shadow import store_for
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots
 from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Plan, Recovered
@@ -52,14 +52,22 @@ class Engine:
         self._open: str | None = None
 
     @classmethod
-    def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S, owner: str = "turnback") -> "Engine":
+    def open(
+        cls,
+        directory: Path,
+        *,
+        lock_wait_s: float = LOCK_WAIT_S,
+        owner: str = "turnback",
+        shadow: Path | None = None,
+        always_shadow: bool = False,
+    ) -> "Engine":
         """Return the engine of the worktree around a directory. `owner` is told to whom waits for the lock.
 
-        Raises UsageError: not_a_directory, not_a_repository, protected_directory, foreign_owner, git_missing.
+        `shadow` is the directory of shadow stores (`<home>/checkpoints`): a folder without git then has its checkpoints
+        there, as has every folder with `always_shadow`. Raises UsageError: not_a_directory, not_a_repository,
+        protected_directory, foreign_owner, git_missing.
         """
-        store = Store(directory)
-        check_place(Path(os.fsdecode(store.top)))
-        return cls(store, lock_wait_s, owner)
+        return cls(store_for(directory, shadow, always=always_shadow), lock_wait_s, owner)
 
     def capture(
         self,

@@ -111,7 +111,7 @@ class Records:
             (commit, _), (_, meta) = self._contents([PREFIX + ref, f"{PREFIX}{ref}:meta.json"])
         except CheckpointError:
             if self._commit(ref) is None:
-                raise self.missing(ref) from None
+                raise self._store.elsewhere(ref) or self.missing(ref) from None
             raise
         return Found(ref, commit, decode(meta))
 

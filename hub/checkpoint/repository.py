@@ -68,6 +68,10 @@ class GitFailed(Exception):
         self.stderr = stderr
 
 
+class NoRepository(UsageError):
+    """A directory around which there is no repository at all; a shadow store can take its checkpoints."""
+
+
 class Call:
     """A git process in progress; `finish` gives what it printed."""
 
@@ -194,14 +198,25 @@ def discover(directory: Path) -> tuple[bytes, bytes, bytes, str]:
     return top, git_dir, common_dir, algorithm.decode()
 
 
+def safe_directories() -> list[str]:
+    """Return the directories of other owners that the user has told git to trust. Raises UsageError git_missing."""
+    words = ("config", "-z", "--type=path", "--get-all", "safe.directory")
+    return os.fsdecode(_outside(b"/", *words).finish(PATIENCE_S, allow=(0, 1))).split("\0")[:-1]
+
+
 def _ask(directory: Path, *question: str) -> bytes:
     """Ask git where it is, whatever the caller's environment says."""
-    unset = [word for name in LOCAL_VARIABLES for word in ("-u", name)]
-    handle = _git(os.fsencode(directory)).execute(["env", *unset, "git", "rev-parse", *question], as_process=True)
     try:
-        return Call(["rev-parse"], handle).finish(PATIENCE_S).removesuffix(b"\n")
+        return _outside(os.fsencode(directory), "rev-parse", *question).finish(PATIENCE_S).removesuffix(b"\n")
     except GitFailed as failure:
         raise _explained(directory, failure) from failure
+
+
+def _outside(directory: bytes, *words: str) -> Call:
+    """Start git in a directory as the user's shell would, whatever the caller's environment says."""
+    unset = [word for name in LOCAL_VARIABLES for word in ("-u", name)]
+    handle = _git(directory).execute(["env", *unset, "git", *words], as_process=True)
+    return Call(list(words), handle)
 
 
 def _explained(directory: Path, failure: GitFailed) -> UsageError:
@@ -219,7 +234,13 @@ def _explained(directory: Path, failure: GitFailed) -> UsageError:
             code="not_a_repository",
             hint="Name a directory of a worktree.",
         )
-    return UsageError(
+    if "(or any" not in failure.stderr:
+        return UsageError(
+            f"The repository of {directory} cannot be found: {failure.stderr.strip()}",
+            code="not_a_repository",
+            hint="Its .git file or folder is damaged, or what it points to has moved; see `git worktree repair`.",
+        )
+    return NoRepository(
         f"{directory} is not in a git repository.",
         code="not_a_repository",
         hint="`git init` in it makes it one; nothing needs to be committed.",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.repository import Repository, discover
+from hub.errors import RefusedError
 
 FOLDER = b"turnback"
 ATTRIBUTES = b"* -text !eol -ident -filter !working-tree-encoding\n"
@@ -72,6 +73,10 @@ class Store:
         for stale in (self.index + b".lock",):  # left by a killed child: nobody else works under our lock
             if os.path.lexists(stale):
                 os.unlink(stale)
+
+    def elsewhere(self, ref: str) -> RefusedError | None:
+        """Return why a checkpoint that is not here is in another store, None when it is nowhere; see `shadow`."""
+        return None
 
     def identity(self) -> str:
         """Return the id of this worktree's room, made at the first call."""
