@@ -10,21 +10,21 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from hub.checkpoint import trees
 from hub.checkpoint.failures import told
+from hub.checkpoint.folder_lock import FolderLock
 from hub.checkpoint.journal import DONE, PLAN, Transaction
-from hub.checkpoint.locks import WorktreeLock
+from hub.checkpoint.keeping import Keeping
 from hub.checkpoint.meta import State
 from hub.checkpoint.plans import Plans, Wish
 from hub.checkpoint.records import Broken, Found, Hole, Records, checkpoint_of, describe, told_broken
-from hub.checkpoint.restore import Restorer
+from hub.checkpoint.restore import Restorer, applied
 from hub.checkpoint.settling import Settler
 from hub.checkpoint.shadow import store_for
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots
-from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Plan, Recovered
+from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, OnConflict, Plan, Recovered
 from hub.checkpoint.worktree import Progress
 from hub.errors import ConflictError, NotFoundError, UsageError
 
@@ -34,7 +34,7 @@ FIRST_BUDGET_S = 120.0
 """For a capture that reads every file, because there was none before."""
 
 
-class Engine:
+class Engine(Keeping):
     """Checkpoints of one worktree. Synchronous; errors are TurnbackError with a stable code."""
 
     def __init__(self, store: Store, lock_wait_s: float, owner: str) -> None:
@@ -43,7 +43,7 @@ class Engine:
         self._store = store
         self._owner = owner
         self._wait_s = lock_wait_s
-        self._lock: WorktreeLock | None = None
+        self._lock: FolderLock | None = None
         self._records = Records(store)
         self._snapshots = Snapshots(store)
         self._plans = Plans(store, self._snapshots, self._records)
@@ -150,31 +150,30 @@ class Engine:
             undo = checkpoint_of(Found("", "", describe(now, {})))
             return self._plans.plan(target, undo, now, draft, wish)
 
-    def apply(self, plan: Plan, *, on_conflict: Literal["abort"] = "abort") -> Applied:
+    def apply(self, plan: Plan, *, on_conflict: OnConflict = "abort") -> Applied:
         """Carry a plan out; the lock stays held until `finish` or `abort`.
 
-        Raises ConflictError files_moved, index_moved, index_locked, CheckpointError restore_failed or
-        checkpoint_incomplete, RefusedError other_filesystem: everything is then as before.
+        `on_conflict`: what becomes of a path that changed since the plan was made. `abort` takes everything back and
+        raises; `keep-mine` leaves it; `take-checkpoint` restores it and puts the newer content aside.
+        Raises FilesMoved, ConflictError index_moved, index_locked, head_moved, CheckpointError restore_failed or
+        checkpoint_incomplete, RefusedError other_filesystem: everything is then as before; CheckpointError
+        rollback_failed: the next call takes it back.
         """
         if not plan.undo.ref:
             raise UsageError("A preview cannot be applied: plan the restore first.", code="plan_is_preview")
         with self._working(None):
-            now, target = self._records.find(plan.undo.ref), self._records.find(plan.target.ref)
-            checksum = self._plans.check_unmoved(plan, now, target)
-            self._restorer.apply(plan, now.state, target.state, checksum)
+            work = self._plans.index_work(plan, on_conflict)
+            outcome = self._restorer.apply(plan, work, on_conflict)
             self._taken().acquire(self._owner)
             self._open = plan.txid
-        return Applied(
-            txid=plan.txid,
-            written=len(plan.writes),
-            created=len(plan.creations),
-            deleted=len(plan.deletions),
-            index_restored=plan.restores_index,
-            displaced=tuple(folder.path for folder in plan.displaced),
-        )
+        return applied(plan, work, outcome)
 
     def finish(self, txid: str) -> tuple[Kept, ...]:
-        """Make an applied restore final; return what was put aside. Raises NotFoundError restore_not_found."""
+        """Make an applied restore final; return what was put aside. Raises NotFoundError restore_not_found.
+
+        Once it is final, what cannot be cleaned up is left to the next call and no error. Before that it may be called
+        again, as `abort` may.
+        """
         with self._ending(txid) as transaction:
             return self._restorer.finish(transaction)
 
@@ -192,18 +191,9 @@ class Engine:
 
         Raises RefusedError workspace_busy.
         """
-        with self._locked():
+        with self._locked(), self._let_go():
             self._store.prepare()
-            settled = self._settler.recover(is_committed)
-        if self._open is not None:
-            self._open = None
-            self._taken().release()
-        return settled
-
-    def forget(self, refs: Sequence[str]) -> None:
-        """Delete checkpoints' refs, all or none. Their objects stay until git cleans up by itself."""
-        with told():
-            self._records.forget(refs)
+            return self._settler.recover(is_committed)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -212,16 +202,16 @@ class Engine:
             lock = self._taken()
             with lock.held(self._owner):
                 for view in self._store.views():
-                    view.inherit = [lock.descriptor]
+                    view.inherit = lock.descriptors
                 try:
                     yield
                 finally:
                     for view in self._store.views():
                         view.inherit, view.deadline = [], None
 
-    def _taken(self) -> WorktreeLock:
+    def _taken(self) -> FolderLock:
         if self._lock is None:
-            self._lock = WorktreeLock(os.path.join(self._store.room, b"lock"), self._wait_s)
+            self._lock = FolderLock(os.path.join(self._store.room, b"lock"), self._store.top, self._wait_s)
         return self._lock
 
     @contextlib.contextmanager
@@ -239,14 +229,24 @@ class Engine:
 
     @contextlib.contextmanager
     def _ending(self, txid: str) -> Iterator[Transaction]:
-        with self._locked():
-            transaction = Transaction(os.path.join(self._store.transactions, os.fsencode(txid)))
+        with self._locked(), self._let_go():
+            transaction = self._transaction(txid)
             if "/" in txid or not (transaction.has(PLAN) or transaction.has(DONE)):
                 raise NotFoundError(f"There is no restore {txid} in progress.", code="restore_not_found")
             yield transaction
-        if self._open == txid:
-            self._open = None
-            self._taken().release()
+
+    @contextlib.contextmanager
+    def _let_go(self) -> Iterator[None]:
+        """In the end, give back the lock of an applied restore, unless it still waits for its caller's word."""
+        try:
+            yield
+        finally:
+            if self._open is not None and not self._transaction(self._open).is_undecided:
+                self._open = None
+                self._taken().release()
+
+    def _transaction(self, txid: str) -> Transaction:
+        return Transaction(os.path.join(self._store.transactions, os.fsencode(txid)))
 
     def _record(
         self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], again: Callable[[], Snapshot]

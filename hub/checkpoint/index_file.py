@@ -8,10 +8,13 @@ import os
 import shutil
 import time
 
+import msgspec
+
 from hub.checkpoint.journal import IndexOperation, Transaction
 from hub.checkpoint.meta import IndexState
 from hub.checkpoint.side import Store
 from hub.checkpoint.staging import checksum_of
+from hub.checkpoint.trees import differences
 from hub.errors import ConflictError
 
 NEW, OLD = b"index.new", b"index.old"
@@ -20,16 +23,40 @@ RACY_NS = 1_000_000_000
 """A modification time before any file's: git then trusts none of the index's stat data."""
 
 
-def build(store: Store, transaction: Transaction, now: IndexState, target: IndexState) -> int:
-    """Write the new index into the transaction's folder; return its inode."""
+class IndexWork(msgspec.Struct, frozen=True, kw_only=True):
+    """How the index gets from its present state to the target's: as a whole, or in the entries of some paths only.
+
+    `checksum` is the SHA-256 of the present file.
+    """
+
+    now: IndexState
+    target: IndexState
+    names: tuple[bytes, ...] | None
+    checksum: str
+
+
+def build(store: Store, transaction: Transaction, work: IndexWork) -> IndexOperation:
+    """Write the new index into the transaction's folder. Raises CheckpointError checkpoint_incomplete."""
     path = transaction.path(NEW)
-    if target.raw is not None:
-        _write_raw(store, path, target.raw)
+    if work.names is not None:
+        _replace_entries(store, path, work, frozenset(work.names))
+    elif work.target.raw is not None:
+        _write_raw(store, path, work.target.raw)
     else:
-        _read_tree(store, path, target, keep_stat=now.raw is None and os.path.exists(store.user_index))
+        _read_tree(store, path, work.target, keep_stat=work.now.raw is None and os.path.exists(store.user_index))
     with open(path, "rb+") as stream:
         os.fsync(stream.fileno())
-        return os.fstat(stream.fileno()).st_ino
+        inode = os.fstat(stream.fileno()).st_ino
+    return IndexOperation(inode=inode, old_checksum=work.checksum)
+
+
+def _replace_entries(store: Store, path: bytes, work: IndexWork, names: frozenset[bytes]) -> None:
+    found = [d for d in differences(store.side, work.now.tree, work.target.tree) if d.name in names]
+    gone = [b"0 %b\t%b\0" % (store.null_oid.encode(), d.name) for d in found]
+    back = [b"%o %b\t%b\0" % (d.new_mode, d.new_oid.encode(), d.name) for d in found if d.new_mode]
+    if os.path.exists(store.user_index):
+        shutil.copy2(store.user_index, path)
+    store.user.with_index(path).run("update-index", "-z", "--index-info", stdin=b"".join(gone + back))
 
 
 def _write_raw(store: Store, path: bytes, blob: str) -> None:

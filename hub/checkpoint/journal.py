@@ -41,6 +41,15 @@ class IndexOperation(msgspec.Struct, frozen=True, kw_only=True):
     old_checksum: str
 
 
+class HeadOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """The move of a branch (`HEAD` when detached): from one commit to another. `kept_ref` keeps the old one."""
+
+    ref: str
+    old: str
+    new: str
+    kept_ref: str | None
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `plan.json`."""
 
@@ -49,6 +58,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     undo_ref: str
     operations: list[Operation]
     index: IndexOperation | None
+    head: HeadOperation | None = None
 
 
 class Transaction:
@@ -88,7 +98,12 @@ class Transaction:
         """Pass the commit point: from here on recovery goes forward."""
         if self.has(PLAN):
             os.rename(self.path(PLAN), self.path(DONE))
-            sync_directory(self.folder)
+        sync_directory(self.folder)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether every operation is done and only the caller knows whether they count."""
+        return self.has(APPLIED) and not self.has(DONE)
 
     def unmark(self) -> None:
         """Take the note back, so that any process may roll back."""

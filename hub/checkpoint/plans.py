@@ -10,12 +10,14 @@ from collections.abc import Sequence
 import msgspec
 
 from hub.checkpoint import operations
+from hub.checkpoint.index_file import IndexWork
+from hub.checkpoint.meta import State
 from hub.checkpoint.planning import Draft, Planner
 from hub.checkpoint.records import Found, Records, checkpoint_of
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots, root_of
 from hub.checkpoint.summary import index_changes, notes
-from hub.checkpoint.values import Checkpoint, Plan
+from hub.checkpoint.values import Checkpoint, OnConflict, Plan
 from hub.errors import ConflictError, RefusedError
 
 DRAFTS = 5
@@ -85,21 +87,30 @@ class Plans:
             notes=notes(now.state, target.state, ahead, whole=whole),
         )
 
-    def check_unmoved(self, plan: Plan, now: Found, target: Found) -> str:
-        """Return the checksum of the index. Raises ConflictError when anything but files is not as it was planned."""
+    def index_work(self, plan: Plan, on_conflict: OnConflict) -> IndexWork | None:
+        """Return what is to be done to the index, None when it stays; only files may have moved since the plan.
+
+        Raises ConflictError: checkpoint_moved, head_moved, and index_moved unless the caller keeps what moved.
+        """
+        now, target = self._records.find(plan.undo.ref), self._records.find(plan.target.ref)
         if (now.commit, target.commit) != (plan.undo.commit, plan.target.commit):
             raise ConflictError("A checkpoint of this plan is not what it was.", code="checkpoint_moved")
+        self._check_head(now.state)
         staged = self._snapshots.index()
-        if staged.state.digest != now.state.index.digest:
+        moved = staged.state.digest != now.state.index.digest
+        if moved and on_conflict != "keep-mine":
             raise ConflictError("The index has changed since the restore was planned.", code="index_moved")
+        if moved or not plan.restores_index:
+            return None
+        return IndexWork(
+            now=now.state.index, target=target.state.index, names=plan.index_names, checksum=staged.checksum
+        )
+
+    def _check_head(self, state: State) -> None:
         head = operations.head_of(self._store.user, self._store.git_dir)
-        if (*head, operations.operation_of(self._store.git_dir)) != (
-            now.state.head,
-            now.state.branch,
-            now.state.operation,
-        ):
+        operation = operations.operation_of(self._store.git_dir)
+        if (*head, operation) != (state.head, state.branch, state.operation):
             raise ConflictError("HEAD has moved since the restore was planned.", code="head_moved")
-        return staged.checksum
 
 
 def _no_progress(phase: str, done: int, total: int) -> None:

@@ -1,28 +1,60 @@
 """Carries a plan out: staged contents, a durable journal, then single renames; or rolls all of it back.
 
 Invariant: at every instant the journal and the inodes say how to get to the old state or to the new one. Nothing is
-renamed before its new content and the journal are durable. Not promised: extended attributes beyond those of a file
-that is replaced, hard links, and modification times of what is written.
+renamed before its new content and the journal are durable. Once the commit point is passed, or everything is back,
+what fails in cleaning up changes nothing: it is logged, and done at the next call. Not promised: extended attributes
+beyond those of a file that is replaced, hard links, and modification times of what is written.
 """
 
+import logging
 import os
-import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from hub.checkpoint import index_file
-from hub.checkpoint.files import PERMISSIONS, directory, sync_directory
-from hub.checkpoint.journal import IndexOperation, Journal, Operation, Transaction, slots_for
-from hub.checkpoint.meta import State
-from hub.checkpoint.moves import PRIVATE, Ground, Moved, do, moved_aside, undo, untouched
+import msgspec
+
+from hub.checkpoint import branches, contents, index_file
+from hub.checkpoint.files import directory, sync_directory
+from hub.checkpoint.index_file import IndexWork
+from hub.checkpoint.journal import HeadOperation, IndexOperation, Journal, Operation, Transaction, slots_for
+from hub.checkpoint.moves import PRIVATE, Ground, Moved, as_captured, do, moved_aside, undo, untouched
 from hub.checkpoint.renames import exists
+from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
-from hub.checkpoint.staged_files import stage_file, stage_link
-from hub.checkpoint.values import CheckpointError, Folder, Kept, Plan, Step
-from hub.errors import ConflictError, RefusedError
+from hub.checkpoint.values import (
+    Applied,
+    CheckpointError,
+    Conflict,
+    FilesMoved,
+    Folder,
+    Kept,
+    OnConflict,
+    Plan,
+    Step,
+    show,
+)
+from hub.errors import ConflictError
+
+log = logging.getLogger(__name__)
 
 Hook = Callable[[str], None]
+MINE = "changed since the restore was planned: left as it is"
+TAKEN = "changed since the restore was planned: the checkpoint's content was taken, the newer one is put aside"
+
+
+class Outcome(msgspec.Struct):
+    """What came of carrying a plan out: operations not done, what had changed, whether the index is the target's."""
+
+    skipped: list[Operation] = msgspec.field(default_factory=list)
+    conflicts: list[Conflict] = msgspec.field(default_factory=list)
+    index_restored: bool = False
+
+    def add(self, name: str, reason: str, rescue: str | None = None) -> None:
+        """Note a path that had changed, once."""
+        if name not in {conflict.path for conflict in self.conflicts}:
+            self.conflicts.append(Conflict(path=name, reason=reason, rescue=rescue))
 
 
 class Restorer:
@@ -32,51 +64,39 @@ class Restorer:
         self._store = store
         self._hook = hook
 
-    def apply(self, plan: Plan, now: State, target: State, index_checksum: str) -> None:
-        """Bring worktree and index to the target. Raises ConflictError files_moved; all is then as it was before."""
+    def apply(self, plan: Plan, index: IndexWork | None, on_conflict: OnConflict) -> Outcome:
+        """Bring worktree, index and branch to the target. Raises FilesMoved and others; all is then as it was before.
+
+        `index`: how the index gets there, None when it stays.
+        """
         transaction = Transaction(os.path.join(self._store.transactions, plan.txid.encode()))
         slots = slots_for(plan.txid, self._store.top, self._store.transactions)
-        journal = self._stage(plan, now, target, transaction, slots, index_checksum)
-        transaction.begin(journal)
+        journal = self._stage(plan, index, transaction, slots)
         self._hook("begun")
         try:
-            self._run(journal, transaction, slots)
-        except (Moved, ConflictError, OSError) as error:
-            self.roll_back(transaction)
-            raise _conflict(error) from error
-        transaction.mark_applied()
+            outcome = self._run(journal, transaction, slots, on_conflict)
+            transaction.mark_applied()
+        except (Moved, ConflictError, OSError, GitFailed) as error:
+            raise self._taken_back(error, journal, transaction, slots) from error
         self._hook("applied")
+        return outcome
 
-    def _stage(
-        self, plan: Plan, now: State, target: State, transaction: Transaction, slots: bytes, index_checksum: str
-    ) -> Journal:
-        """Write all that is needed beside the worktree. What fails here has touched nothing."""
+    def _stage(self, plan: Plan, index: IndexWork | None, transaction: Transaction, slots: bytes) -> Journal:
+        """Write all that is needed beside the worktree, and the journal. What fails here has touched nothing."""
         os.mkdir(transaction.folder, PRIVATE)
         try:
-            return self._staged(plan, now, target, transaction, slots, index_checksum)
+            self._hook("staging")
+            self._make_folder(slots)
+            contents.check_file_system(self._store.top, (*plan.writes, *plan.creations, *plan.deletions))
+            inodes = contents.stage(self._store, slots, [*plan.writes, *plan.creations])
+            entry = index_file.build(self._store, transaction, index) if index else None
+            sync_directory(slots)
+            journal = _journal(plan, list(operations(plan, inodes)), entry)
+            transaction.begin(journal)
         except BaseException:
             transaction.clean(slots)
             raise
-
-    def _staged(
-        self, plan: Plan, now: State, target: State, transaction: Transaction, slots: bytes, index_checksum: str
-    ) -> Journal:
-        self._hook("staging")
-        self._make_folder(slots)
-        self._check_file_system(plan)
-        inodes = self._stage_files(slots, [*plan.writes, *plan.creations])
-        index = None
-        if plan.restores_index:
-            inode = index_file.build(self._store, transaction, now.index, target.index)
-            index = IndexOperation(inode=inode, old_checksum=index_checksum)
-        sync_directory(slots)
-        return Journal(
-            txid=plan.txid,
-            target_ref=plan.target.ref,
-            undo_ref=plan.undo.ref,
-            operations=list(operations(plan, inodes)),
-            index=index,
-        )
+        return journal
 
     def _make_folder(self, path: bytes) -> None:
         """Make a folder of ours; one in the worktree hides itself from git."""
@@ -85,42 +105,50 @@ class Restorer:
             with open(os.path.join(path, b".gitignore"), "wb") as stream:
                 stream.write(b"*\n")
 
-    def _check_file_system(self, plan: Plan) -> None:
-        """Raise RefusedError other_filesystem for a path on another mount: nothing can be renamed to there."""
-        device = os.stat(self._store.top).st_dev
-        folders = {os.path.dirname(step.name) for step in (*plan.writes, *plan.creations, *plan.deletions)}
-        for folder in sorted(folders):
-            path = os.path.join(self._store.top, folder)
-            if os.path.isdir(path) and not os.path.islink(path) and os.lstat(path).st_dev != device:
-                raise RefusedError(
-                    f"{os.fsdecode(folder)} is on another file system than the worktree.", code="other_filesystem"
-                )
-
-    def _stage_files(self, slots: bytes, steps: Sequence[Step]) -> dict[bytes, int]:
-        """Write the new contents into the slots; return each one's inode by path."""
-        inodes = {}
-        objects = self._store.side.objects([step.new_oid or "" for step in steps])
-        with directory(self._store.top) as root, directory(slots) as folder:
-            for number, (step, (oid, _, chunks)) in enumerate(zip(steps, objects, strict=True)):
-                place = folder, slot_name(number)
-                if oid != step.new_oid:
-                    raise CheckpointError(f"{step.path} is missing in the checkpoint.", code="checkpoint_incomplete")
-                if stat.S_ISLNK(step.new_mode or 0):
-                    inodes[step.name] = stage_link(place, b"".join(chunks))
-                else:
-                    inodes[step.name] = stage_file(place, chunks, (step.new_mode or 0) & PERMISSIONS, root, step.name)
-        return inodes
-
-    def _run(self, journal: Journal, transaction: Transaction, slots: bytes) -> None:
+    def _run(self, journal: Journal, transaction: Transaction, slots: bytes, on_conflict: OnConflict) -> Outcome:
+        outcome = Outcome()
         with self._ground(slots) as ground:
             for number, operation in enumerate(journal.operations):
                 self._hook(f"{operation.kind}:{number}")
-                do(ground, operation)
+                self._do(ground, operation, journal.txid, on_conflict, outcome)
         if journal.index is not None:
             self._hook("index")
-            index_file.install(self._store, transaction, journal.index)
+            self._install(transaction, journal.index, on_conflict, outcome)
             self._hook("index_done")
+        if journal.head is not None:
+            self._hook("head")
+            branches.move(self._store, journal.head, f"restore of {journal.target_ref}")
+            self._hook("head_done")
         self._sync(journal)
+        return outcome
+
+    def _do(self, ground: Ground, operation: Operation, txid: str, on_conflict: OnConflict, outcome: Outcome) -> None:
+        """Carry out an operation; when its path has changed, do as the caller wants. Raises Moved."""
+        try:
+            if do(ground, operation, take=on_conflict == "take-checkpoint"):
+                return
+        except Moved as moved:
+            if on_conflict != "keep-mine":
+                raise
+            outcome.skipped.append(operation)
+            outcome.add(moved.path, MINE)
+            return
+        rescue = None
+        if operation.slot and exists(ground.slot(operation.slot)) and not untouched(ground, operation):
+            rescue = os.fsdecode(os.path.join(self._rescue_folder(txid), operation.slot))
+        outcome.add(show(operation.name), TAKEN, rescue)
+
+    def _install(
+        self, transaction: Transaction, entry: IndexOperation, on_conflict: OnConflict, outcome: Outcome
+    ) -> None:
+        try:
+            index_file.install(self._store, transaction, entry)
+        except ConflictError as error:
+            if on_conflict != "keep-mine" or error.code != "index_moved":
+                raise
+            outcome.add("index", MINE)
+        else:
+            outcome.index_restored = True
 
     def _sync(self, journal: Journal) -> None:
         """Make the renames durable: a commit point must not be older than what it stands for."""
@@ -137,12 +165,44 @@ class Restorer:
         with directory(self._store.top) as root, directory(slots) as folder:
             yield Ground(root, folder, self._store.algorithm)
 
+    def _taken_back(self, error: Exception, journal: Journal, transaction: Transaction, slots: bytes) -> Exception:
+        """Roll back after a failure; return what is told. Raises CheckpointError rollback_failed."""
+        try:
+            self._back(journal, transaction, slots)
+        except (OSError, GitFailed) as failure:
+            raise CheckpointError(
+                f"The restore failed ({error}), and could not be taken back yet: {failure}",
+                code="rollback_failed",
+                hint="The next call on this worktree takes it back; until then some files are as in the checkpoint.",
+                retryable=True,
+            ) from failure
+        if isinstance(error, Moved):
+            error = FilesMoved(self._all_moved(journal, slots, error.path))
+        self._tidy(transaction, slots)
+        if isinstance(error, ConflictError):
+            return error
+        return CheckpointError(f"Nothing was restored, everything is as before: {error}", code="restore_failed")
+
+    def _all_moved(self, journal: Journal, slots: bytes, first: str) -> list[str]:
+        with self._ground(slots) as ground:
+            moved = {show(o.name) for o in journal.operations if not as_captured(ground, o)}
+        return sorted(moved | {first})
+
     def roll_back(self, transaction: Transaction) -> tuple[Kept, ...]:
         """Bring everything back to before; return what had to be put aside. May be repeated and killed."""
         journal = transaction.read()
-        transaction.unmark()
         slots = slots_for(journal.txid, self._store.top, self._store.transactions)
+        rescued = self._back(journal, transaction, slots)
+        self._tidy(transaction, slots, "back:clean")
+        return tuple(rescued)
+
+    def _back(self, journal: Journal, transaction: Transaction, slots: bytes) -> list[Kept]:
+        transaction.unmark()
         rescued: list[Kept] = []
+        if journal.head is not None:
+            self._hook("back:head")
+            if not branches.move_back(self._store, journal.head, f"rollback of {journal.target_ref}"):
+                rescued.append(Kept(path="HEAD", reason="the branch has been moved since: left where it is"))
         if journal.index is not None:
             self._hook("back:index")
             if not index_file.put_back(self._store, transaction, journal.index):
@@ -153,9 +213,7 @@ class Restorer:
                 if not undo(ground, operation):
                     rescued.append(self._put_aside(ground, journal.txid, operation))
         self._sync(journal)
-        self._hook("back:clean")
-        transaction.clean(slots)
-        return tuple(rescued)
+        return rescued
 
     def finish(self, transaction: Transaction) -> tuple[Kept, ...]:
         """Pass the commit point and clean up; return what was put aside. May be repeated and killed."""
@@ -163,17 +221,35 @@ class Restorer:
         slots = slots_for(journal.txid, self._store.top, self._store.transactions)
         self._hook("finishing")
         transaction.commit()
-        self._hook("committed")
-        rescued = self._rescue(journal, slots) if os.path.isdir(slots) else ()
-        self._hook("cleaning")
-        transaction.clean(slots)
-        return rescued
+        rescued: list[Kept] = []
+        try:
+            self._hook("committed")
+            if os.path.isdir(slots):
+                rescued.extend(self._rescue(journal, slots))
+        except OSError as error:
+            _log_leftover(transaction, error)
+            return tuple(rescued)
+        self._tidy(transaction, slots, "cleaning")
+        return tuple(rescued)
 
-    def _rescue(self, journal: Journal, slots: bytes) -> tuple[Kept, ...]:
+    def discard(self, transaction: Transaction) -> None:
+        """Clean up after a restore that never began."""
+        self._tidy(transaction, slots_for(transaction.txid, self._store.top, self._store.transactions))
+
+    def _tidy(self, transaction: Transaction, slots: bytes, step: str = "cleaning") -> None:
+        """Delete what is not needed any more; what cannot be deleted now is left to the next call."""
+        try:
+            self._hook(step)
+            transaction.clean(slots)
+        except OSError as error:
+            _log_leftover(transaction, error)
+
+    def _rescue(self, journal: Journal, slots: bytes) -> Iterator[Kept]:
         """Put aside what stood in the way, and old files into which somebody went on writing."""
         with self._ground(slots) as ground:
-            wanted = [o for o in journal.operations if o.kind == "displace" or not untouched(ground, o)]
-            return tuple(self._put_aside(ground, journal.txid, o) for o in wanted if exists(ground.slot(o.slot)))
+            for operation in journal.operations:
+                if operation.slot and exists(ground.slot(operation.slot)) and not untouched(ground, operation):
+                    yield self._put_aside(ground, journal.txid, operation)
 
     def _put_aside(self, ground: Ground, txid: str, operation: Operation) -> Kept:
         """Move a slot's content to where nothing is cleaned up."""
@@ -191,9 +267,36 @@ class Restorer:
         return os.path.join(self._store.top, b".turnback-rescue-" + txid.encode())
 
 
-def slot_name(number: int) -> bytes:
-    """Return the name of the slot of the staged content with this number."""
-    return b"s%d" % number
+def applied(plan: Plan, index: IndexWork | None, outcome: Outcome) -> Applied:
+    """Return what is told of a restore that was carried out."""
+    skipped = Counter(operation.kind for operation in outcome.skipped)
+    if plan.restores_index and index is None:
+        outcome.add("index", MINE)
+    return Applied(
+        txid=plan.txid,
+        written=len(plan.writes) - skipped["write"],
+        created=len(plan.creations) - skipped["create"],
+        deleted=len(plan.deletions) - skipped["delete"],
+        index_restored=outcome.index_restored,
+        displaced=tuple(folder.path for folder in plan.displaced),
+        conflicts=tuple(outcome.conflicts),
+        head_moved=plan.head is not None,
+    )
+
+
+def _journal(plan: Plan, steps: list[Operation], index: IndexOperation | None) -> Journal:
+    head = None
+    if plan.head is not None:
+        move = plan.head
+        head = HeadOperation(ref=move.ref, old=move.old, new=move.new, kept_ref=move.kept_ref)
+    return Journal(
+        txid=plan.txid,
+        target_ref=plan.target.ref,
+        undo_ref=plan.undo.ref,
+        operations=steps,
+        index=index,
+        head=head,
+    )
 
 
 def operations(plan: Plan, inodes: dict[bytes, int]) -> Iterator[Operation]:
@@ -204,10 +307,11 @@ def operations(plan: Plan, inodes: dict[bytes, int]) -> Iterator[Operation]:
         yield Operation(kind="rmdir", name=folder.name, old_mode=folder.old_mode or 0)
     for number, folder in enumerate(plan.displaced):
         yield Operation(kind="displace", name=folder.name, slot=b"k%d" % number)
-    for folder in plan.made_dirs:
-        yield Operation(kind="mkdir", name=folder.name)
+    for number, folder in enumerate(plan.made_dirs):
+        yield Operation(kind="mkdir", name=folder.name, slot=b"m%d" % number)
     for number, step in enumerate((*plan.writes, *plan.creations)):
-        yield _step("write" if number < len(plan.writes) else "create", step, slot_name(number), inodes[step.name])
+        kind: Literal["write", "create"] = "write" if number < len(plan.writes) else "create"
+        yield _step(kind, step, contents.slot_name(number), inodes[step.name])
     for folder in reversed(plan.made_dirs):
         yield _bits(folder, PRIVATE)
     for folder in plan.changed_dirs:
@@ -231,11 +335,8 @@ def _step(kind: Literal["delete", "write", "create"], step: Step, slot: bytes, i
     )
 
 
-def _conflict(error: Exception) -> Exception:
-    if isinstance(error, ConflictError):
-        return error
-    if isinstance(error, Moved):
-        return ConflictError(
-            f"Nothing was restored: {error}.", code="files_moved", hint="Plan the restore again.", retryable=True
-        )
-    return CheckpointError(f"Nothing was restored, everything is as before: {error}", code="restore_failed")
+def _log_leftover(transaction: Transaction, error: OSError) -> None:
+    log.warning(
+        "a restore has ended, and what it left could not be cleaned up yet",
+        extra={"txid": transaction.txid, "error": str(error)},
+    )

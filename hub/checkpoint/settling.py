@@ -7,11 +7,12 @@ right; whether an applied restore counts is told by the caller.
 import logging
 from collections.abc import Callable
 
-from hub.checkpoint.journal import APPLIED, DONE, PLAN, Transaction, slots_for, transactions
+from hub.checkpoint.journal import APPLIED, DONE, PLAN, Transaction, transactions
+from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.restore import Restorer
 from hub.checkpoint.side import Store
 from hub.checkpoint.values import Recovered
-from hub.errors import RefusedError
+from hub.errors import RefusedError, TurnbackError
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Settler:
         for transaction in transactions(self._store.transactions):
             if transaction.txid == in_progress:
                 raise RefusedError("A restore is in progress here.", code="restore_in_progress", retryable=True)
-            if transaction.has(APPLIED) and not transaction.has(DONE):
+            if transaction.is_undecided:
                 raise RefusedError(
                     f"Restore {transaction.txid} was applied, and the program that began it ended before it was final.",
                     code="restore_unfinished",
@@ -41,12 +42,24 @@ class Settler:
             log.warning("an unfinished restore was settled", extra={"txid": settled.txid, "went": settled.direction})
 
     def recover(self, is_committed: Callable[[str], bool]) -> list[Recovered]:
-        """End every restore; `is_committed` tells whether an applied one counts."""
-        return [self._one(transaction, is_committed) for transaction in transactions(self._store.transactions)]
+        """End every restore; `is_committed` tells whether an applied one counts.
+
+        One that cannot be ended yet does not hold up the others; its error is raised after them.
+        """
+        settled: list[Recovered] = []
+        failures: list[Exception] = []
+        for transaction in transactions(self._store.transactions):
+            try:
+                settled.append(self._one(transaction, is_committed))
+            except (TurnbackError, GitFailed, OSError) as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+        return settled
 
     def _one(self, transaction: Transaction, is_committed: Callable[[str], bool]) -> Recovered:
         if not (transaction.has(PLAN) or transaction.has(DONE)):
-            transaction.clean(slots_for(transaction.txid, self._store.top, self._store.transactions))
+            self._restorer.discard(transaction)
             return Recovered(txid=transaction.txid, direction="discarded", target_ref="", undo_ref="", rescued=())
         journal = transaction.read()
         forward = transaction.has(DONE) or (transaction.has(APPLIED) and is_committed(transaction.txid))

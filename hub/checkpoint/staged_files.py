@@ -1,15 +1,17 @@
-"""New contents written beside the worktree, durable before they are renamed into it.
+"""New contents written beside the worktree; `sync_files` makes them durable, many at a time.
 
 A file that replaces another takes over its owner (where we may give files away) and its extended attributes.
 """
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from hub.checkpoint.files import parent
 from hub.checkpoint.renames import Place
 
+SYNC_THREADS = 8
 _UNSUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENODATA)
 
 
@@ -27,8 +29,26 @@ def stage_file(place: Place, chunks: Iterable[bytes], bits: int, root: int, name
         stream.flush()
         _take_over(root, name, stream.fileno())
         os.fchmod(stream.fileno(), bits)
-        os.fsync(stream.fileno())
         return os.fstat(stream.fileno()).st_ino
+
+
+def sync_files(folder: int, names: Sequence[bytes]) -> None:
+    """Make the content of files durable; several at once, so that the file system commits them together."""
+    if len(names) <= 1:
+        for name in names:
+            _sync(folder, name)
+        return
+    with ThreadPoolExecutor(min(SYNC_THREADS, len(names))) as pool:
+        for done in [pool.submit(_sync, folder, name) for name in names]:
+            done.result()
+
+
+def _sync(folder: int, name: bytes) -> None:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _take_over(root: int, name: bytes, descriptor: int) -> None:

@@ -354,9 +354,9 @@ def test_contents_and_journal_are_durable_before_the_first_rename(
         told.append(os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(str(world.root)))
         real_sync(descriptor)
 
-    def do(ground: Ground, operation: Operation) -> None:
+    def do(ground: Ground, operation: Operation, *, take: bool) -> bool:
         told.append("operation")
-        real_do(ground, operation)
+        return real_do(ground, operation, take=take)
 
     engine = world.engine()
     plan = planned(engine)

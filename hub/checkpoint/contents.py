@@ -1,0 +1,66 @@
+"""New contents of a restore, written beside the worktree and durable before anything is renamed.
+
+Invariant: what is staged is, byte for byte, the object that the plan names: a store that has lost or changed one is
+found out here, while nothing in the worktree has been touched.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+
+from hub.checkpoint.files import PERMISSIONS, directory
+from hub.checkpoint.renames import Place
+from hub.checkpoint.side import Store
+from hub.checkpoint.staged_files import stage_file, stage_link, sync_files
+from hub.checkpoint.values import CheckpointError, Step
+from hub.errors import RefusedError
+
+
+def slot_name(number: int) -> bytes:
+    """Return the name of the slot of the staged content with this number."""
+    return b"s%d" % number
+
+
+def check_file_system(top: bytes, steps: Iterable[Step]) -> None:
+    """Raise RefusedError other_filesystem for a path on another mount: nothing can be renamed to there."""
+    device = os.stat(top).st_dev
+    for folder in sorted({os.path.dirname(step.name) for step in steps}):
+        path = os.path.join(top, folder)
+        if os.path.isdir(path) and not os.path.islink(path) and os.lstat(path).st_dev != device:
+            raise RefusedError(
+                f"{os.fsdecode(folder)} is on another file system than the worktree.",
+                code="other_filesystem",
+                hint="Restore the other paths with --paths, or open a session in that directory.",
+            )
+
+
+def stage(store: Store, slots: bytes, steps: Sequence[Step]) -> dict[bytes, int]:
+    """Write the new contents into the slots; return each one's inode by path. Raises CheckpointError."""
+    inodes = {}
+    objects = store.side.objects([step.new_oid or "" for step in steps])
+    with directory(store.top) as root, directory(slots) as folder:
+        for number, (step, (_, size, chunks)) in enumerate(zip(steps, objects, strict=True)):
+            checked = _checked(chunks, size, step, store.algorithm)
+            inodes[step.name] = _stage(step, checked, (folder, slot_name(number)), root)
+        sync_files(folder, [slot_name(n) for n, step in enumerate(steps) if stat.S_ISREG(step.new_mode or 0)])
+    return inodes
+
+
+def _stage(step: Step, chunks: Iterator[bytes], place: Place, root: int) -> int:
+    mode = step.new_mode or 0
+    if stat.S_ISLNK(mode):
+        return stage_link(place, b"".join(chunks))
+    return stage_file(place, chunks, mode & PERMISSIONS, root, step.name)
+
+
+def _checked(chunks: Iterator[bytes], size: int, step: Step, algorithm: str) -> Iterator[bytes]:
+    """Pass an object's content on. Raises CheckpointError checkpoint_incomplete at its end when it is another."""
+    digest = hashlib.new(algorithm, b"blob %d\0" % size, usedforsecurity=False)
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+    if digest.hexdigest() != step.new_oid:
+        raise CheckpointError(
+            f"The checkpoint is incomplete: the content of {step.path} is damaged.", code="checkpoint_incomplete"
+        )
