@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.values import Plan
 from hub.errors import TurnbackError
-from tests.checkpoint.world import World, differing, restore
+from tests.checkpoint.world import World, differing
 
 
 class Folder(World):
@@ -52,6 +53,13 @@ def agent(f: Folder) -> None:
     f.remove(b"crlf\xff")
     f.put("new/n", "new\n")
     (f.root / "empty").rmdir()
+
+
+def restore(engine: Engine, target: str, undo: str) -> Plan:
+    plan = engine.plan(target, undo_ref=undo, labels={})
+    engine.apply(plan)
+    engine.finish(plan.txid)
+    return plan
 
 
 def code_of(call: Any, *words: Any, **options: Any) -> str:
@@ -230,3 +238,30 @@ def test_device_numbers_count_only_within_one_boot(f: Folder) -> None:
     shutil.rmtree(next(room for room in f.stores.iterdir() if room != other))
     (other / "place.json").write_text((other / "place.json").read_text().replace('"boot":"', '"boot":"earlier'))
     assert [row.ref for row in f.engine().list()] == ["ses/1"]
+
+
+def test_two_homes_have_one_lock_on_a_folder(f: Folder, tmp_path: Path) -> None:
+    """Two hubs that keep the checkpoints of one folder in different places never work in it at once."""
+    engine = f.engine()
+    engine.capture("ses/1", labels={})
+    agent(f)
+    engine.apply(plan := engine.plan("ses/1", undo_ref="ses/1u", labels={}))
+    other = Engine.open(f.root, shadow=tmp_path / "other", lock_wait_s=0.05)
+    with pytest.raises(TurnbackError) as refused:
+        other.capture("ses/1", labels={})
+    assert (refused.value.code, f"process {os.getpid()}" in refused.value.message) == ("workspace_busy", True)
+    engine.finish(plan.txid)
+    assert other.capture("ses/1", labels={}).files == 6
+
+
+def test_private_refs_and_a_shadow_store_have_one_lock(tmp_path: Path, stores: Path) -> None:
+    w = World(tmp_path / "w")
+    w.base()
+    engine = w.engine()
+    engine.capture("ses/1", labels={})
+    w.agent()
+    engine.apply(plan := engine.plan("ses/1", undo_ref="ses/1u", labels={}))
+    other = Engine.open(w.root, shadow=stores, always_shadow=True, lock_wait_s=0.05)
+    assert code_of(other.capture, "ses/1", labels={}) == "workspace_busy"
+    engine.abort(plan.txid)
+    assert other.capture("ses/1", labels={}).files == 7
