@@ -1,23 +1,20 @@
 """Small lists beside the refs: which checkpoints were pruned, and when a state was seen again unchanged.
 
-They lie in the folder that all worktrees of a repository share, one JSON object a line. Invariant: a line is appended
-whole or, after a power cut, ignored. Not promised: that a list outlives the repository's git directory; the refs alone
-decide which checkpoints there are.
+They lie in the folder that all worktrees of a repository share, one JSON object a line, and have locks of their own
+that are held for an instant. Invariant: a line is appended whole or, after a power cut, ignored. Not promised: that a
+list outlives the repository's git directory; the refs alone decide which checkpoints there are.
 """
 
 import contextlib
+import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
 
 from hub.checkpoint.files import write_durably
-from hub.checkpoint.locks import WorktreeLock
-
-FOLDER = b"turnback"
-WAIT_S = 10.0
-"""How long to wait for somebody else who rewrites the lists."""
+from hub.checkpoint.side import FOLDER
 
 
 class Gone(msgspec.Struct, frozen=True):
@@ -47,9 +44,8 @@ class Ledger(Generic[Row]):
 
     def append(self, rows: Iterable[Row], *, durably: bool) -> None:
         """Add rows at the end; `durably`: they are on disk when this returns."""
-        lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-        with open(self._path, "ab+") as stream:
+        lines = _lines(rows)
+        with self._locked(), open(self._path, "ab+") as stream:
             stream.write(lines if _ends_whole(stream.fileno()) else b"\n" + lines)
             stream.flush()
             if durably:
@@ -64,9 +60,17 @@ class Ledger(Generic[Row]):
             return []
         return list(self._decoded(lines))
 
-    def replace(self, rows: Sequence[Row]) -> None:
-        """Write the whole list anew; `shared` is held."""
-        write_durably(self._path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    def retain(self, wanted: Callable[[list[Row]], list[Row]]) -> None:
+        """Keep only those rows that the function returns of all there are."""
+        with self._locked():
+            write_durably(self._path, _lines(wanted(self.rows())))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        with open(self._path + b".lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _decoded(self, lines: Iterable[bytes]) -> Iterator[Row]:
         for line in lines:
@@ -81,14 +85,10 @@ class Ledgers:
         folder = os.path.join(common_dir, FOLDER)
         self.gone = Ledger(os.path.join(folder, b"pruned"), Gone)
         self.again = Ledger(os.path.join(folder, b"unchanged"), Again)
-        self._lock = os.path.join(folder, b"keeping.lock")
 
-    @contextlib.contextmanager
-    def shared(self, owner: str) -> Iterator[None]:
-        """Keep everybody else from deleting checkpoints of this repository. Raises RefusedError workspace_busy."""
-        os.makedirs(os.path.dirname(self._lock), mode=0o700, exist_ok=True)
-        with WorktreeLock(self._lock, WAIT_S, "The list of this repository's checkpoints").held(owner):
-            yield
+
+def _lines(rows: Iterable[msgspec.Struct]) -> bytes:
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
 def _ends_whole(descriptor: int) -> bool:

@@ -25,10 +25,9 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class WorktreeLock:
-    """The lock of one worktree. Within one instance it may be entered again while it is held. `what` is for people."""
+    """The lock of one worktree. Within one instance it may be entered again while it is held."""
 
-    def __init__(self, path: bytes, wait_s: float, what: str = "This worktree") -> None:
-        self._what = what
+    def __init__(self, path: bytes, wait_s: float) -> None:
         self._path = path
         self._wait_s = wait_s
         self._depth = 0
@@ -69,7 +68,7 @@ class WorktreeLock:
                 holder = _holder(descriptor)
                 os.close(descriptor)
                 raise RefusedError(
-                    f"{self._what} is in use by {holder}.", code="workspace_busy", retryable=True, retry_after_s=1.0
+                    f"This worktree is in use by {holder}.", code="workspace_busy", retryable=True, retry_after_s=1.0
                 )
             time.sleep(POLL_S)
         os.ftruncate(descriptor, 0)

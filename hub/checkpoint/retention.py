@@ -20,7 +20,7 @@ RUNS = 50
 DAYS = 30.0
 BYTES = 5 << 30
 _FORM = re.compile(r"(?P<series>.+)/(?P<number>[0-9]+)(?P<letter>|a|s[0-9]+|p|m|u|o)")
-Why = Literal["runs", "age", "size"]
+Why = Literal["runs", "age", "size", "purged"]
 
 
 class Limits(Value, frozen=True, kw_only=True):
@@ -41,11 +41,23 @@ class Held(Value, frozen=True, kw_only=True):
 
 
 class Doomed(Value, frozen=True, kw_only=True):
-    """A checkpoint to be pruned: over the number of runs, too old, or over the size."""
+    """A checkpoint to be pruned: over the number of runs, too old, over the size, or on request."""
 
     ref: str
     why: Why
     bytes: int
+
+
+class Pruned(Value, frozen=True, kw_only=True):
+    """What was pruned, or would be in a dry run. Bytes are what the checkpoints alone keep on disk: an estimate, which
+    counts objects that several of them have to the newest, and that git frees when it cleans up by itself.
+    """
+
+    pruned: tuple[Doomed, ...]
+    kept: int
+    bytes_before: int
+    bytes_pruned: int
+    dry_run: bool
 
 
 class Name(Value, frozen=True, kw_only=True):

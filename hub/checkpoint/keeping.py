@@ -1,0 +1,70 @@
+"""The engine's calls about checkpoints as they are kept: protect, prune, purge, look after, export.
+
+Invariant: none of them touches the worktree, the user's index or a ref of the user's.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+
+from hub.checkpoint.failures import told
+from hub.checkpoint.pruning import Pruner
+from hub.checkpoint.records import Records
+from hub.checkpoint.retention import Limits, Pruned
+from hub.checkpoint.side import Store
+
+
+class Keeping(ABC):
+    """What an engine of one worktree can do with the repository's checkpoints."""
+
+    hook: Callable[[str], None]
+    _store: Store
+    _records: Records
+
+    @abstractmethod
+    def _locked(self) -> AbstractContextManager[None]:
+        """Hold the worktree's lock."""
+
+    def keep(self, ref: str, on: bool = True) -> None:
+        """Protect a checkpoint from `prune`, or end that. A ref `refs/turnback/keep/<ref>` says so. Raises as `get`."""
+        with told():
+            self._records.protect(ref) if on else self._records.unprotect(ref)
+
+    def kept(self) -> Sequence[str]:
+        """Return the names of protected checkpoints, in order."""
+        with told():
+            return sorted(self._records.protected())
+
+    def forget(self, refs: Sequence[str]) -> None:
+        """Delete checkpoints' refs, all or none, protected or not. Their objects stay until git cleans up by itself."""
+        with told():
+            self._records.forget(refs)
+
+    def prune(
+        self,
+        limits: Limits | None = None,
+        *,
+        live: Collection[str] = (),
+        needed: Collection[str] = (),
+        dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Pruned:
+        """Delete the repository's checkpoints that are over the limits, all or none; in a dry run only tell which.
+
+        Spared are each session's first, protected ones, `needed` refs, and of sessions in `live` (first parts of refs)
+        the undo points and the last run. `get` then says of a pruned one that it was. Raises CheckpointError.
+        """
+        with told():
+            return self._pruner().prune(limits or Limits(), now or datetime.now(UTC), live, needed, dry_run=dry_run)
+
+    def purge(self, prefix: str, *, now: datetime | None = None) -> Pruned:
+        """Delete all checkpoints of a session (the first part of its refs), or a single one, protected or not.
+
+        Raises UsageError bad_ref for an empty prefix, RefusedError restore_in_progress.
+        """
+        with told():
+            return self._pruner().purge(prefix, now or datetime.now(UTC))
+
+    def _pruner(self) -> Pruner:
+        return Pruner(self._store, self._records, lambda step: self.hook(step))
