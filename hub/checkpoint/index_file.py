@@ -106,8 +106,8 @@ def _take_lock(source: bytes, lock: bytes) -> None:
 def put_back(store: Store, transaction: Transaction, operation: IndexOperation) -> bool:
     """Bring the old index back if the new one is in place; False when somebody has written another since."""
     lock = store.user_index + b".lock"
-    if _inode(lock) == operation.inode:
-        os.unlink(lock)
+    if _inode(lock) in (operation.inode, _inode(transaction.path(OLD)) or operation.inode):
+        os.unlink(lock)  # ours: taken on the way there or, by a process that was killed, on the way back
     if _inode(store.user_index) != operation.inode:
         return checksum_of(store.user_index) == operation.old_checksum
     if not operation.old_checksum:
