@@ -7,8 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from pathlib import Path
 
+from hub.checkpoint.export import Exported, export
 from hub.checkpoint.failures import told
+from hub.checkpoint.mirrors import Mirrors, mirrors
 from hub.checkpoint.pruning import Pruner
 from hub.checkpoint.records import Records
 from hub.checkpoint.retention import Limits, Pruned
@@ -65,6 +68,19 @@ class Keeping(ABC):
         """
         with told():
             return self._pruner().purge(prefix, now or datetime.now(UTC))
+
+    def export(self, refs: Sequence[str], file: Path, *, overwrite: bool = False) -> Exported:
+        """Write checkpoints into a git bundle, whole or not at all; the module `export` says how plain git reads it.
+
+        Raises NotFoundError, ConflictError file_exists, UsageError not_a_directory, CheckpointError export_failed.
+        """
+        with told():
+            return export(self._store, self._records, refs, file, overwrite=overwrite)
+
+    def remotes_that_mirror(self) -> Mirrors:
+        """Return the remotes to which a plain `git push` would send the checkpoints, and how to prevent it."""
+        with told():
+            return mirrors(self._store.user)
 
     def _pruner(self) -> Pruner:
         return Pruner(self._store, self._records, lambda step: self.hook(step))
