@@ -10,10 +10,12 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from hub.checkpoint.files import PERMISSIONS, directory
+from hub.checkpoint.journal import Operation
 from hub.checkpoint.renames import Place
 from hub.checkpoint.side import Store
 from hub.checkpoint.staged_files import stage_file, stage_link, sync_files
-from hub.checkpoint.values import CheckpointError, Step
+from hub.checkpoint.values import CheckpointError, Plan, Step
+from hub.checkpoint.walk import ancestors
 from hub.errors import RefusedError
 
 
@@ -45,6 +47,18 @@ def stage(store: Store, slots: bytes, steps: Sequence[Step]) -> dict[bytes, int]
             inodes[step.name] = _stage(step, checked, (folder, slot_name(number)), root)
         sync_files(folder, [slot_name(n) for n, step in enumerate(steps) if stat.S_ISREG(step.new_mode or 0)])
     return inodes
+
+
+def stage_folders(slots: bytes, plan: Plan) -> list[Operation]:
+    """Stage a directory for each that must be there before something is put into it, in case it is not."""
+    made = {folder.name for folder in plan.made_dirs}
+    needed = {folder for step in (*plan.writes, *plan.creations) for folder in ancestors(step.name)} - made
+    staged = []
+    for number, name in enumerate(sorted(needed)):
+        path = os.path.join(slots, b"c%d" % number)
+        os.mkdir(path)
+        staged.append(Operation(kind="clear", name=name, slot=os.path.basename(path), inode=os.lstat(path).st_ino))
+    return staged
 
 
 def _stage(step: Step, chunks: Iterator[bytes], place: Place, root: int) -> int:

@@ -15,7 +15,7 @@ from hub.checkpoint.files import sync_directory, write_durably
 from hub.checkpoint.values import CheckpointError
 
 PLAN, APPLIED, DONE = b"plan.json", b"applied", b"done.json"
-Kind = Literal["delete", "rmdir", "displace", "mkdir", "write", "create", "chmod"]
+Kind = Literal["delete", "rmdir", "displace", "clear", "mkdir", "write", "create", "chmod"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):

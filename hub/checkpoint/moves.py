@@ -174,6 +174,17 @@ def _displace(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     return True
 
 
+def _clear(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
+    """See to it that a directory is there, in which something will be put: if there is none, the staged one goes in."""
+    if not exists(place):
+        move_in(ground.slot(op.slot), place)
+        return False
+    if _is_folder(place):
+        return True
+    _swap(ground, op, place)
+    return False
+
+
 def _remove_folder(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     """Remove a directory; one that has got a new entry meanwhile stays."""
     try:
@@ -249,8 +260,15 @@ def _settle(ground: Ground, op: Operation, place: Place) -> None:
         move_in(aside, place)
         return
     if exists(slot):
-        os.unlink(slot[1], dir_fd=slot[0])  # our own content: linked to the path, or not wanted any more
+        _drop(slot)  # our own content: linked to the path, or not wanted any more
     os.rename(aside[1], slot[1], src_dir_fd=aside[0], dst_dir_fd=slot[0])
+
+
+def _drop(place: Place) -> None:
+    if _is_folder(place):
+        os.rmdir(place[1], dir_fd=place[0])
+    else:
+        os.unlink(place[1], dir_fd=place[0])
 
 
 def _uncreate(ground: Ground, op: Operation, place: Place) -> bool:
@@ -282,6 +300,23 @@ def _unmake_folder(ground: Ground, op: Operation, place: Place) -> bool:
     return True
 
 
+def _unclear(ground: Ground, op: Operation, place: Place) -> bool:
+    slot = ground.slot(op.slot)
+    _settle(ground, op, place)
+    held = _inode(slot)
+    if held == op.inode or (held is None and _inode(place) != op.inode):
+        return True
+    try:
+        os.rmdir(place[1], dir_fd=place[0])
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ENOENT):
+            raise
+    if held is None or exists(place):
+        return held is None
+    move_in(slot, place)
+    return True
+
+
 def _unremove_folder(ground: Ground, op: Operation, place: Place) -> bool:
     try:
         os.mkdir(place[1], PRIVATE, dir_fd=place[0])
@@ -301,6 +336,7 @@ _DO: dict[str, Callable[[Ground, Operation, Place, bool], bool]] = {
     "delete": _delete,
     "rmdir": _remove_folder,
     "displace": _displace,
+    "clear": _clear,
     "mkdir": _make_folder,
     "write": _write,
     "create": _create,
@@ -310,6 +346,7 @@ _UNDO: dict[str, Callable[[Ground, Operation, Place], bool]] = {
     "delete": _undelete,
     "rmdir": _unremove_folder,
     "displace": _undelete,
+    "clear": _unclear,
     "mkdir": _unmake_folder,
     "write": _unwrite,
     "create": _uncreate,

@@ -9,7 +9,7 @@ beyond those of a file that is replaced, hard links, and modification times of w
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -71,9 +71,9 @@ class Restorer:
         """
         transaction = Transaction(os.path.join(self._store.transactions, plan.txid.encode()))
         slots = slots_for(plan.txid, self._store.top, self._store.transactions)
-        journal = self._stage(plan, index, transaction, slots)
-        self._hook("begun")
+        journal = self._stage(plan, index, on_conflict, transaction, slots)
         try:
+            self._hook("begun")
             outcome = self._run(journal, transaction, slots, on_conflict)
             transaction.mark_applied()
         except (Moved, ConflictError, OSError, GitFailed) as error:
@@ -81,7 +81,9 @@ class Restorer:
         self._hook("applied")
         return outcome
 
-    def _stage(self, plan: Plan, index: IndexWork | None, transaction: Transaction, slots: bytes) -> Journal:
+    def _stage(
+        self, plan: Plan, index: IndexWork | None, on_conflict: OnConflict, transaction: Transaction, slots: bytes
+    ) -> Journal:
         """Write all that is needed beside the worktree, and the journal. What fails here has touched nothing."""
         os.mkdir(transaction.folder, PRIVATE)
         try:
@@ -89,9 +91,10 @@ class Restorer:
             self._make_folder(slots)
             contents.check_file_system(self._store.top, (*plan.writes, *plan.creations, *plan.deletions))
             inodes = contents.stage(self._store, slots, [*plan.writes, *plan.creations])
+            cleared = contents.stage_folders(slots, plan) if on_conflict == "take-checkpoint" else []
             entry = index_file.build(self._store, transaction, index) if index else None
             sync_directory(slots)
-            journal = _journal(plan, list(operations(plan, inodes)), entry)
+            journal = _journal(plan, list(operations(plan, inodes, cleared)), entry)
             transaction.begin(journal)
         except BaseException:
             transaction.clean(slots)
@@ -299,14 +302,18 @@ def _journal(plan: Plan, steps: list[Operation], index: IndexOperation | None) -
     )
 
 
-def operations(plan: Plan, inodes: dict[bytes, int]) -> Iterator[Operation]:
-    """Yield the operations of a plan in the order in which they are carried out."""
+def operations(plan: Plan, inodes: dict[bytes, int], cleared: Sequence[Operation] = ()) -> Iterator[Operation]:
+    """Yield the operations of a plan in the order in which they are carried out.
+
+    `inodes` are those of the staged contents; `cleared` see to the directories that should be there already.
+    """
     for number, step in enumerate(plan.deletions):
         yield _step("delete", step, b"d%d" % number, 0)
     for folder in plan.removed_dirs:
         yield Operation(kind="rmdir", name=folder.name, old_mode=folder.old_mode or 0)
     for number, folder in enumerate(plan.displaced):
         yield Operation(kind="displace", name=folder.name, slot=b"k%d" % number)
+    yield from cleared
     for number, folder in enumerate(plan.made_dirs):
         yield Operation(kind="mkdir", name=folder.name, slot=b"m%d" % number)
     for number, step in enumerate((*plan.writes, *plan.creations)):
