@@ -1,0 +1,246 @@
+"""Histories of edits, captures, restores and undos, against oracles that are plain copies of the folder.
+
+A person and an agent do at random what people and agents do, git included. At each capture the folder is copied by
+`cp -a`. A restore must give the copy back: bytes, modes, links, directories and the index with its stages and flags,
+except for what its plan names as kept and for what git ignored at the time of the copy, and those may not change.
+Everything else of git's stays as it was before the restore, and no byte that was on disk is lost.
+
+`HISTORIES` and `SEED` in the environment set how many histories the slow test takes, and which ones.
+"""
+
+import contextlib
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from hub.checkpoint.values import Plan
+from hub.errors import RefusedError
+from tests.checkpoint.edits import ACTS, MODES, PARTS, TARGETS
+from tests.checkpoint.world import World, differing, restore
+
+NAMES = st.lists(st.sampled_from([*PARTS, b"n\nl", b"x.log"]), min_size=1, max_size=3).map(b"/".join)
+CONTENTS = st.one_of(st.binary(max_size=30), st.sampled_from([b"one\r\ntwo\r\n", b"one\ntwo\n", b"one\r\ntwo\n", b""]))
+RULES = st.sampled_from([b"", b"*.log\n", b"dir/\n", b"b\n", b"*\n!a\n!.gitignore\n", b"x y\n/a/\n", b"**/dir/b\n"])
+BRANCHES = st.sampled_from(["main", "one", "two"])
+ENDS = st.sampled_from(["merge --abort", "cherry-pick --abort", "rebase --abort", "merge --quit", "commit -qam ended"])
+FLAGS = st.sampled_from(["skip-worktree", "no-skip-worktree", "assume-unchanged", "no-assume-unchanged"])
+PICKED = st.integers(0, 1 << 30)
+
+
+class Point:
+    """A checkpoint: its ref, and the copy of the folder as it was then."""
+
+    def __init__(self, ref: str, copy: World) -> None:
+        self.ref = ref
+        self.copy = copy
+        out = copy.git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")
+        self.ignored = [name.rstrip(b"/") for name in out.split(b"\0") if name]
+
+
+class History(RuleBasedStateMachine):
+    """One folder, its engine, and the checkpoints taken so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = tempfile.TemporaryDirectory(prefix="turnback-history-")
+        self.w = World(Path(self._room.name, "w"))
+        self.engine = self.w.engine()
+        self.points: list[Point] = []
+        self.undos: list[Point] = []
+        self.count = 0
+
+    def teardown(self) -> None:
+        self._room.cleanup()
+
+    @initialize(committed=st.booleans())
+    def begin(self, committed: bool) -> None:
+        for name in ("a", "b", "dir/a", "dir/b/dir"):
+            self.w.put(name, f"{name}\none\ntwo\nthree\n")
+        if committed:
+            self.w.commit()
+
+    @rule(name=NAMES, content=CONTENTS, mode=st.sampled_from(MODES))
+    def writes(self, name: bytes, content: bytes, mode: int) -> None:
+        ACTS["write"](self.w, name, content, mode)
+
+    @rule(name=NAMES, to=st.sampled_from(TARGETS))
+    def links(self, name: bytes, to: bytes) -> None:
+        ACTS["link"](self.w, name, to)
+
+    @rule(name=NAMES, mode=st.sampled_from([0o755, 0o700]))
+    def makes_a_folder(self, name: bytes, mode: int) -> None:
+        ACTS["folder"](self.w, name, mode)
+
+    @rule(name=NAMES)
+    def removes(self, name: bytes) -> None:
+        ACTS["remove"](self.w, name)
+
+    @rule(old=NAMES, new=NAMES)
+    def renames(self, old: bytes, new: bytes) -> None:
+        ACTS["rename"](self.w, old, new)
+
+    @rule(name=NAMES, mode=st.sampled_from(MODES))
+    def changes_mode(self, name: bytes, mode: int) -> None:
+        ACTS["chmod"](self.w, name, mode)
+
+    @rule(where=st.sampled_from([b".gitignore", b"dir/.gitignore", b".git/info/exclude"]), rules=RULES)
+    def ignores(self, where: bytes, rules: bytes) -> None:
+        ACTS["write"](self.w, where, rules, 0o644)
+
+    @rule(value=st.sampled_from(["true", "input", "false"]))
+    def converts_line_endings(self, value: str) -> None:
+        self.w.git("config", "core.autocrlf", value)
+
+    @rule(one=st.none() | NAMES)
+    def stages(self, one: bytes | None) -> None:
+        self._git("add", "-A", *([b"--", one] if one else []))
+
+    @rule(name=NAMES)
+    def announces(self, name: bytes) -> None:
+        self._git("add", "-N", b"--", name)
+
+    @rule(name=NAMES, how=st.sampled_from(["reset", "rm --cached"]))
+    def unstages(self, name: bytes, how: str) -> None:
+        self._git(*how.split(" "), "-q", *(["-r"] if how != "reset" else []), b"--", name)
+
+    @rule(name=st.sampled_from([b"a", b"b", b"dir/a"]), flag=FLAGS)
+    def flags(self, name: bytes, flag: str) -> None:
+        self._git("update-index", f"--{flag}", b"--", name)
+
+    @rule(everything=st.booleans())
+    def commits(self, everything: bool) -> None:
+        self._git("commit", "-q", "--allow-empty", *(["-a"] if everything else []), "-m", "some")
+
+    @rule(name=BRANCHES, fresh=st.booleans())
+    def switches(self, name: str, fresh: bool) -> None:
+        self._git("checkout", "-q", *(["-B"] if fresh else []), name)
+
+    @rule(name=BRANCHES, how=st.sampled_from(["merge -q -m merged", "cherry-pick", "rebase -q"]))
+    def joins(self, name: str, how: str) -> None:
+        self._git(*how.split(" "), name)
+
+    @rule(how=ENDS)
+    def ends(self, how: str) -> None:
+        self._git(*how.split(" "))
+
+    @rule(how=st.sampled_from(["push -q -u", "push -q", "pop -q --index", "pop -q", "drop -q"]))
+    def stashes(self, how: str) -> None:
+        self._git("stash", *how.split(" "))
+
+    @rule()
+    def cleans_up(self) -> None:
+        self._git("gc", "-q", "--prune=now")
+
+    @rule()
+    def opens_anew(self) -> None:
+        self.engine = self.w.engine()
+
+    @rule(twice=st.booleans())
+    def captures(self, twice: bool) -> None:
+        before = self.w.state()
+        point = Point(self._fresh("c"), self.w.copy(self._place()))
+        taken = self.engine.capture(point.ref, labels={})
+        if twice:
+            assert self.engine.capture(self._fresh("c"), labels={}).commit == taken.commit
+        assert differing(before, self.w.state()) == {}
+        self.points.append(point)
+
+    @precondition(lambda self: self.points)
+    @rule(pick=PICKED)
+    def restores(self, pick: int) -> None:
+        self._restore(self.points[pick % len(self.points)])
+
+    @precondition(lambda self: self.undos)
+    @rule(pick=PICKED)
+    def undoes(self, pick: int) -> None:
+        self._restore(self.undos[-1 - min(pick % 3, len(self.undos) - 1)])
+
+    @precondition(lambda self: self.points)
+    @rule(pick=PICKED)
+    def aborts(self, pick: int) -> None:
+        before, point = self.w.state(), self.points[pick % len(self.points)]
+        with contextlib.suppress(RefusedError):
+            plan = self.engine.plan(point.ref, undo_ref=self._fresh("u"), labels={})
+            self.engine.apply(plan)
+            self.engine.abort(plan.txid)
+        assert differing(before, self.w.state()) == {}
+
+    def _restore(self, point: Point) -> None:
+        before, undo = self.w.state(), Point(self._fresh("u"), self.w.copy(self._place()))
+        try:
+            plan = restore(self.engine, point.ref, undo.ref)
+        except RefusedError as refused:
+            return self._check_refused(refused, point, before)
+        after = self.w.state()
+        assert after["index"] == point.copy.index()
+        untold = {"files", "index"}
+        assert differing(before, after).keys() <= untold, "what git has besides stays"
+        assert self._unexplained(plan, point, before["files"], after["files"]) == {}
+        return self.undos.append(undo)
+
+    def _check_refused(self, refused: RefusedError, point: Point, before: dict[str, Any]) -> None:
+        assert refused.code == "operation_changed"
+        assert before["operation"] != point.copy.surroundings()["operation"]
+        assert differing(before, self.w.state()) == {}
+
+    def _unexplained(self, plan: Plan, point: Point, before: dict[bytes, Any], after: dict[bytes, Any]) -> Any:
+        """Return the differences between copy and folder that no kept or ignored path stands for."""
+        kept = [_name(row.path) for row in plan.kept] + point.ignored
+        aside = [folder.name for folder in plan.displaced]
+        found = {}
+        for name, (wanted, there) in differing(point.copy.files(), after).items():
+            stays = any(_covers(path, name) or _covers(name, path) for path in kept)
+            if not (stays and (there == before.get(name) or any(_covers(path, name) for path in aside))):
+                found[name] = (wanted, before.get(name), there)
+        return found
+
+    def _git(self, *words: str | bytes) -> None:
+        self.w.git("--literal-pathspecs", *words, check=False)
+
+    def _fresh(self, kind: str) -> str:
+        self.count += 1
+        return f"{kind}/{self.count}"
+
+    def _place(self) -> Path:
+        return Path(self._room.name, f"copy{self.count}")
+
+
+def _name(path: str) -> bytes:
+    """Return the bytes of a shown path."""
+    shown = {name.decode("utf-8", "backslashreplace"): name for name in PARTS}
+    return b"/".join(shown.get(part, part.encode()) for part in path.rstrip("/").split("/"))
+
+
+def _covers(path: bytes, name: bytes) -> bool:
+    return name == path or name.startswith(path + b"/")
+
+
+def run(histories: int, steps: int, number: int) -> None:
+    print(f"SEED={number}")
+    profile = settings(
+        max_examples=histories,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+        database=None,
+        print_blob=True,
+    )
+    run_state_machine_as_test(seed(number)(History), settings=profile)
+
+
+def test_histories() -> None:
+    run(12, 14, random.randrange(1 << 32))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_histories() -> None:
+    run(int(os.environ.get("HISTORIES", "500")), 30, int(os.environ.get("SEED", random.randrange(1 << 32))))
