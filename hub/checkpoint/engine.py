@@ -16,7 +16,8 @@ from hub.checkpoint.failures import told
 from hub.checkpoint.folder_lock import FolderLock
 from hub.checkpoint.journal import DONE, PLAN, Transaction
 from hub.checkpoint.keeping import Keeping
-from hub.checkpoint.meta import State
+from hub.checkpoint.meta import Part, State
+from hub.checkpoint.parts import Parts, Seen, joined_digest, key_of, no_parts, not_seen
 from hub.checkpoint.plans import Plans, Wish
 from hub.checkpoint.records import Broken, Found, Hole, Records, checkpoint_of, describe, told_broken
 from hub.checkpoint.restore import Restorer, applied
@@ -77,10 +78,12 @@ class Engine(Keeping):
         budget_s: float = BUDGET_S,
         progress: Progress | None = None,
         include: Sequence[str] = (),
+        parts: Parts = no_parts,
     ) -> Checkpoint:
         """Take a checkpoint under `refs/turnback/<ref>`. `progress` is told phase, done, total (0: not known).
 
-        `include` names files, relative to `root`, that are captured even if git ignores them or they are large.
+        `include` names files, relative to `root`, that are captured even if git ignores them or they are large. `parts`
+        captures what belongs to the whole; see `Units`.
         Raises UsageError bad_ref, ConflictError ref_exists, RefusedError workspace_busy, restore_in_progress or
         restore_unfinished, CheckpointError over_budget, disk_full, store_unwritable, checkpoint_failed. A capture that
         fails leaves no ref. The first one of a worktree has at least 120 s.
@@ -93,7 +96,8 @@ class Engine(Keeping):
                 self.hook("capturing")
                 return self._snapshots.take(progress or _no_progress, forced)
 
-            return self._record(ref, take(), labels, take)
+            snapshot = take()
+            return self._record(ref, snapshot, labels, take, self._with(parts, snapshot, {}))
 
     def list(self, prefix: str = "") -> list[Checkpoint]:
         """Return the checkpoints of the repository whose refs begin with `prefix`, in order of ref."""
@@ -108,25 +112,46 @@ class Engine(Keeping):
         with told():
             return checkpoint_of(self._records.find(ref))
 
-    def diff(self, old_ref: str, new_ref: str | None) -> Sequence[Change]:
+    def diff(self, old_ref: str, new_ref: str | None, *, parts: Seen = not_seen) -> Sequence[Change]:
         """Return what differs from one checkpoint to another, or to the worktree as it is now. Raises as `get`."""
-        with self._compared(old_ref, new_ref) as (old, new):
+        with self._compared(old_ref, new_ref, parts) as (old, new):
             return trees.changes(self._store.side, old, new)
 
-    def patch(self, old_ref: str, new_ref: str | None, paths: Sequence[str] = ()) -> str:
-        """Return the same as a unified diff for people. Raises as `get`."""
-        with self._compared(old_ref, new_ref) as (old, new):
-            return trees.patch(self._store.side, old.worktree, new.worktree, paths)
+    def patch(
+        self,
+        old_ref: str,
+        new_ref: str | None,
+        paths: Sequence[str] = (),
+        *,
+        parts: Seen = not_seen,
+        prefix: str = "",
+    ) -> str:
+        """Return the same as a unified diff for people, `prefix` before each path. Raises as `get`."""
+        with self._compared(old_ref, new_ref, parts) as (old, new):
+            return trees.patch(self._store.side, old.worktree, new.worktree, paths, prefix)
 
     @contextlib.contextmanager
-    def _compared(self, old_ref: str, new_ref: str | None) -> Iterator[tuple[State, State]]:
+    def _compared(self, old_ref: str, new_ref: str | None, parts: Seen) -> Iterator[tuple[State, State]]:
         """Give two states: of two checkpoints, or of one and the worktree now, which is locked meanwhile."""
         with told() if new_ref is not None else self._working(FIRST_BUDGET_S):
-            old = self._records.find(old_ref).state
-            yield old, self._records.find(new_ref).state if new_ref else self._snapshots.take(_no_progress).state
+            old = self._records.find(old_ref)
+            if new_ref is not None:
+                new = self._records.find(new_ref)
+                parts(old.meta.parts, set(new.meta.parts))
+                yield old.state, new.state
+            else:
+                now = self._snapshots.take(_no_progress)
+                parts(old.meta.parts, {key_of(name) for name in now.nested})
+                yield old.state, now.state
 
     def plan(
-        self, target_ref: str, *, undo_ref: str, labels: Mapping[str, str], paths: Sequence[str] | None = None
+        self,
+        target_ref: str,
+        *,
+        undo_ref: str,
+        labels: Mapping[str, str],
+        paths: Sequence[str] | None = None,
+        parts: Parts = no_parts,
     ) -> Plan:
         """Capture the present state under `undo_ref` and return the way from it to the target; carry nothing out.
 
@@ -137,17 +162,19 @@ class Engine(Keeping):
             self._records.check_free(undo_ref)
             target, wish = self._plans.target(target_ref), Wish(paths=paths)
             now, draft = self._plans.draft(target, wish)
-            undo = self._record(undo_ref, now, labels, lambda: self._plans.draft(target, wish)[0])
-            if undo.tree_digest != now.digest:
+            held = self._with(parts, now, target.meta.parts)
+            undo = self._record(undo_ref, now, labels, lambda: self._plans.draft(target, wish)[0], held)
+            if undo.tree_digest != joined_digest(now.digest, held):
                 raise ConflictError("The worktree changes too fast to plan a restore.", code="files_moved")
             return self._plans.plan(target, undo, now, draft, wish)
 
-    def preview(self, target_ref: str, *, paths: Sequence[str] | None = None) -> Plan:
+    def preview(self, target_ref: str, *, paths: Sequence[str] | None = None, parts: Parts = no_parts) -> Plan:
         """Return the same plan without keeping a checkpoint; it cannot be applied. Raises as `plan`."""
         with self._working(FIRST_BUDGET_S):
             target, wish = self._plans.target(target_ref), Wish(paths=paths)
             now, draft = self._plans.draft(target, wish)
-            undo = checkpoint_of(Found("", "", describe(now, {})))
+            held = self._with(parts, now, target.meta.parts)
+            undo = checkpoint_of(Found("", "", describe(now, {}, held)))
             return self._plans.plan(target, undo, now, draft, wish)
 
     def apply(self, plan: Plan, *, on_conflict: OnConflict = "abort") -> Applied:
@@ -248,16 +275,43 @@ class Engine(Keeping):
     def _transaction(self, txid: str) -> Transaction:
         return Transaction(os.path.join(self._store.transactions, os.fsencode(txid)))
 
+    def hold(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the worktree's lock. Raises RefusedError workspace_busy."""
+        return self._locked()
+
+    @property
+    def room(self) -> bytes:
+        """The folder in which the engine keeps what is its own: in the git directory, or in the shadow store."""
+        return self._store.room
+
+    def identity(self) -> str:
+        """Return the id of the store, which stays when the folder moves together with it."""
+        return self._store.identity()
+
+    def _with(self, parts: Parts, snapshot: Snapshot, target: Mapping[str, Part]) -> Mapping[str, Part]:
+        """Have the parts captured; the time that they take is given to this engine as well."""
+        began = time.monotonic()
+        found = parts(snapshot.nested, target)
+        for view in self._store.views():
+            if view.deadline is not None:
+                view.deadline += time.monotonic() - began
+        return found
+
     def _record(
-        self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], again: Callable[[], Snapshot]
+        self,
+        ref: str,
+        snapshot: Snapshot,
+        labels: Mapping[str, str],
+        again: Callable[[], Snapshot],
+        parts: Mapping[str, Part],
     ) -> Checkpoint:
         """Write a checkpoint; when an object was pruned meanwhile, read every file anew and write once more."""
         self.hook("captured")
         try:
-            written = self._records.write(ref, snapshot, labels, self._records.latest())
+            written = self._records.write(ref, snapshot, labels, self._records.latest(), parts)
         except Hole:
             self._snapshots.forget_index()
-            written = self._records.write(ref, again(), labels, None)
+            written = self._records.write(ref, again(), labels, None, parts)
         self.hook("written")
         self._records.note_latest(ref)
         return written

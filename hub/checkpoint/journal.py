@@ -51,7 +51,7 @@ class HeadOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `plan.json`."""
+    """The content of `plan.json`. `joint` is the path of the joint journal of a restore of several units, or empty."""
 
     txid: str
     target_ref: str
@@ -59,6 +59,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[Operation]
     index: IndexOperation | None
     head: HeadOperation | None = None
+    joint: bytes = b""
 
 
 class Transaction:

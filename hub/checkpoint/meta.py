@@ -75,8 +75,22 @@ class State(Record, frozen=True, kw_only=True):
     files: int
 
 
-class Meta(Record, frozen=True, kw_only=True):
-    """The whole of `meta.json`. `bytes` is what the capture read from changed files."""
+class Part(Record, frozen=True, kw_only=True):
+    """A repository inside the worktree, or another root, that was captured together with it; see `parts`.
+
+    `root` is the id of its room, `digest` that of its state; `uncaptured` has paths as they are shown.
+    """
+
+    mark: str
+    root: str
+    digest: str
+    files: int
+    bytes: int
+    uncaptured: tuple[Missed, ...]
+
+
+class Meta(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """The whole of `meta.json`. `bytes` is what the capture read from changed files; `parts` are by path."""
 
     v: int
     complete: bool
@@ -85,6 +99,7 @@ class Meta(Record, frozen=True, kw_only=True):
     labels: dict[str, str]
     created_at: str
     bytes: int
+    parts: dict[str, Part] = msgspec.field(default_factory=dict)
 
 
 def text(name: bytes) -> str:

@@ -6,14 +6,16 @@ written, so that no clean-up of git can have taken one. No ref of anybody else i
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.ledger import Again, Ledgers
-from hub.checkpoint.meta import FORMAT, Meta, State, decode, encode, raw
+from hub.checkpoint.meta import FORMAT, Meta, Part, State, decode, encode, raw
+from hub.checkpoint.parts import PREFIX as PART
+from hub.checkpoint.parts import joined_digest
 from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot
@@ -23,6 +25,7 @@ from hub.errors import ConflictError, NotFoundError, UsageError
 PREFIX = "refs/turnback/"
 PROTECTION = "keep/"
 """Below `refs/turnback/`, before the name of a protected checkpoint."""
+NO_PARTS: Mapping[str, Part] = {}
 COMMITS = re.compile(r".*/[0-9]+o")
 """Names of refs that hold commits taken off a branch: no checkpoints."""
 NAME_LENGTH = 60
@@ -70,15 +73,24 @@ class Records:
         if self._commit(ref) is not None:
             raise ConflictError(f"There is a checkpoint {ref} already.", code="ref_exists")
 
-    def write(self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], latest: Found | None) -> Checkpoint:
+    def write(
+        self,
+        ref: str,
+        snapshot: Snapshot,
+        labels: Mapping[str, str],
+        latest: Found | None,
+        parts: Mapping[str, Part] = NO_PARTS,
+    ) -> Checkpoint:
         """Make a snapshot a checkpoint; an unchanged state gets the commit of `latest`. Raises Hole, ConflictError."""
-        if latest is not None and latest.meta.digest == snapshot.digest:
+        if latest is not None and latest.meta.digest == joined_digest(snapshot.digest, parts):
             self._create(ref, latest.commit)
             self._prove(ref, latest.commit, snapshot.state.head)
-            again = msgspec.structs.replace(latest.meta, labels=dict(labels), created_at=_now(), bytes=0)
+            again = msgspec.structs.replace(
+                latest.meta, labels=dict(labels), created_at=_now(), bytes=0, parts=dict(parts)
+            )
             self._ledgers.again.append([Again(ref, again.created_at)], durably=False)
             return checkpoint_of(Found(ref, latest.commit, again), unchanged_since=latest.ref)
-        meta = describe(snapshot, labels)
+        meta = describe(snapshot, labels, parts)
         try:
             commit = self._commit_of(meta)
         except GitFailed as failure:
@@ -128,8 +140,8 @@ class Records:
         return found
 
     def refs(self) -> list[tuple[str, str]]:
-        """Return name and commit of every ref of ours but protections, in order of name."""
-        return [(ref, oid) for ref, oid in self._refs() if not ref.startswith(PROTECTION)]
+        """Return name and commit of every ref of ours but protections and parts of others, in order of name."""
+        return [(ref, oid) for ref, oid in self._refs() if not ref.startswith((PROTECTION, PART))]
 
     def protected(self) -> dict[str, str]:
         """Return the commits of protected checkpoints by the checkpoint's name."""
@@ -213,16 +225,17 @@ class Records:
             raise Hole(f"The checkpoint lacks an object: {failure}") from failure
 
 
-def describe(snapshot: Snapshot, labels: Mapping[str, str]) -> Meta:
+def describe(snapshot: Snapshot, labels: Mapping[str, str], parts: Mapping[str, Part] = NO_PARTS) -> Meta:
     """Return the `meta.json` of a snapshot."""
     return Meta(
         v=FORMAT,
         complete=True,
         state=snapshot.state,
-        digest=snapshot.digest,
+        digest=joined_digest(snapshot.digest, parts),
         labels=dict(labels),
         created_at=_now(),
         bytes=snapshot.tree.bytes,
+        parts=dict(parts),
     )
 
 
@@ -233,9 +246,9 @@ def checkpoint_of(found: Found, unchanged_since: str | None = None) -> Checkpoin
         ref=found.ref,
         commit=found.commit,
         tree_digest=found.meta.digest,
-        files=state.files,
-        bytes=found.meta.bytes,
-        uncaptured=tuple(Uncaptured(path=show(raw(missed.path)), why=missed.why) for missed in state.uncaptured),
+        files=state.files + sum(part.files for part in found.meta.parts.values()),
+        bytes=found.meta.bytes + sum(part.bytes for part in found.meta.parts.values()),
+        uncaptured=tuple(_uncaptured(found.meta)),
         head=state.head,
         branch=state.branch,
         labels=found.meta.labels,
@@ -259,6 +272,16 @@ def told_broken(broken: Broken) -> Checkpoint:
         created_at="",
         broken=broken.why,
     )
+
+
+def _uncaptured(meta: Meta) -> Iterator[Uncaptured]:
+    """Yield what is missing: of the whole, and of its parts; a repository that is a part is not missing."""
+    for missed in meta.state.uncaptured:
+        if missed.path.rstrip("/") not in meta.parts:
+            yield Uncaptured(path=show(raw(missed.path)), why=missed.why)
+    for key, part in sorted(meta.parts.items()):
+        for missed in part.uncaptured:
+            yield Uncaptured(path=f"{show(raw(key))}/{missed.path}", why=missed.why)
 
 
 def _now() -> str:

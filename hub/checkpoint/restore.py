@@ -299,6 +299,7 @@ def _journal(plan: Plan, steps: list[Operation], index: IndexOperation | None) -
         operations=steps,
         index=index,
         head=head,
+        joint=plan.joint,
     )
 
 

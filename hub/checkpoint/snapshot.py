@@ -35,6 +35,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     tree: Tree
     captured: frozenset[bytes]
 
+    @property
+    def nested(self) -> tuple[bytes, ...]:
+        """The repositories inside the worktree, submodules too, as the walk found them; those git ignores are not."""
+        kinds = ("nested_repository", "submodule")
+        return tuple(sorted(name for name, why in self.tree.missed.items() if why in kinds))
+
 
 class Snapshots:
     """Takes snapshots of one worktree. The worktree's lock is held by the caller."""

@@ -38,6 +38,39 @@ def _difference(facts: bytes, name: bytes) -> Difference:
     return Difference(name, modes[0], old_oid if modes[0] else "", modes[1], new_oid if modes[1] else "")
 
 
+def changed_names(side: Repository, pairs: Sequence[tuple[str, str]]) -> list[frozenset[bytes]]:
+    """Return, for each pair of trees, the paths that differ; all pairs in one git call."""
+    wanted = [pair for pair in pairs if pair[0] != pair[1]]
+    if not wanted:
+        return [frozenset() for _ in pairs]
+    lines = "".join(f"{old} {new}\n" for old, new in wanted).encode()
+    blocks = iter(_blocks(side.run("diff-tree", "--stdin", "--raw", *_PLAIN, stdin=lines)))
+    return [next(blocks) if old != new else frozenset() for old, new in pairs]
+
+
+def _blocks(out: bytes) -> list[frozenset[bytes]]:
+    """Return the names below each line that repeats a pair; entries begin with a colon and hold no newline before it."""
+    found: list[set[bytes]] = []
+    at = 0
+    while at < len(out):
+        if out[at : at + 1] != b":":
+            found.append(set())
+            at = out.index(b"\n", at) + 1
+            continue
+        start = out.index(b"\0", at) + 1
+        end = out.index(b"\0", start)
+        found[-1].add(out[start:end])
+        at = end + 1
+    return [frozenset(names) for names in found]
+
+
+def compare(side: Repository, old: State, new: State) -> list[Difference]:
+    """Return every file of two states that differs, in content, kind or permission bits alone."""
+    found = differences(side, old.worktree, new.worktree)
+    equal = same_content(side, old, new, found)
+    return found + [Difference(name, mode, oid, mode, oid) for name, mode, oid in equal]
+
+
 def names_in(side: Repository, tree: str) -> list[bytes]:
     """Return every file of a tree."""
     return side.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", tree).split(b"\0")[:-1]
@@ -141,8 +174,9 @@ def _line_counts(side: Repository, old: str, new: str) -> dict[bytes, tuple[int 
     return counts
 
 
-def patch(side: Repository, old: str, new: str, paths: Sequence[str]) -> str:
-    """Return a unified diff for people; bytes that are no UTF-8 are replaced."""
+def patch(side: Repository, old: str, new: str, paths: Sequence[str], prefix: str = "") -> str:
+    """Return a unified diff for people, `prefix` before each path; bytes that are no UTF-8 are replaced."""
     names = [os.fsencode(path.rstrip("/")) for path in paths]
-    out = side.run("diff-tree", "-p", "-r", *_PLAIN[2:], old, new, "--", *names)
+    sides = (f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}")
+    out = side.run("diff-tree", "-p", "-r", *sides, *_PLAIN[2:], old, new, "--", *names)
     return out.decode("utf-8", "replace")

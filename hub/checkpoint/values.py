@@ -98,6 +98,14 @@ class Change(Value, frozen=True, kw_only=True):
     removed: int | None
 
 
+class Mark(Value, frozen=True, kw_only=True):
+    """A capture in the history of a worktree: taken before or after a run. `owner` says whose run, in any words."""
+
+    ref: str
+    kind: Literal["before", "after"]
+    owner: str
+
+
 class Step(Value, frozen=True, kw_only=True):
     """One file or link that a restore writes, creates or deletes.
 
@@ -159,7 +167,11 @@ class Plan(Value, frozen=True, kw_only=True):
     special files that stand where the target has something else: they are moved aside whole and kept.
     `index_changes` are the paths whose staged entries are restored; `index_names` are the same as bytes when only these
     entries go back, None when the index goes back as a whole. `head_distance` counts the commits of the present HEAD
-    that the target's HEAD does not have; `head` is how the branch moves, None when it stays.
+    that the target's HEAD does not have; `head` is how the branch moves, None when it stays. With reach `session` only
+    what one owner wrote, and nobody else changed, is restored; the rest is among `kept`.
+
+    When several units are restored together, the plan shows the steps of all, and `parts` has each unit's own plan;
+    `joint` then is the path of their joint journal in each of those.
     """
 
     txid: str
@@ -180,6 +192,8 @@ class Plan(Value, frozen=True, kw_only=True):
     reach: Reach = "tree"
     index_names: tuple[bytes, ...] | None = None
     head: HeadMove | None = None
+    parts: tuple["PartPlan", ...] = ()
+    joint: bytes = b""
 
     @property
     def id(self) -> str:
@@ -192,6 +206,16 @@ class Plan(Value, frozen=True, kw_only=True):
         steps = (self.writes, self.creations, self.deletions, self.displaced)
         folders = (self.made_dirs, self.removed_dirs, self.changed_dirs)
         return not (self.restores_index or self.head or any(steps) or any(folders))
+
+
+class PartPlan(Value, frozen=True, kw_only=True):
+    """The plan of one unit of several. `key` is its path relative to the first, which has an empty one; `top` is where
+    it stands, and the plan's paths are relative to that.
+    """
+
+    key: str
+    top: bytes
+    plan: Plan
 
 
 class Conflict(Value, frozen=True, kw_only=True):
