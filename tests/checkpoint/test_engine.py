@@ -224,7 +224,7 @@ def test_missing_objects_are_told_and_nothing_is_touched(w: World) -> None:
     engine.capture("ses/2", labels={})
 
 
-def test_a_capture_out_of_time_is_no_checkpoint(w: World) -> None:
+def test_r56_a_capture_out_of_time_is_no_checkpoint(w: World) -> None:
     engine = w.engine()
     engine.capture("ses/1", labels={})
     w.put("a.txt", "other")
@@ -250,7 +250,7 @@ def test_not_a_directory_and_not_a_repository(tmp_path: Path) -> None:
     assert code_of(Engine.open, bare) == "not_a_repository"
 
 
-def test_protected_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r58_protected_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (".", "Downloads", "project"):
         World(tmp_path / name)
@@ -259,7 +259,7 @@ def test_protected_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert Engine.open(tmp_path / "project").root == (tmp_path / "project")
 
 
-def test_foreign_owner(w: World) -> None:
+def test_c62_foreign_owner(w: World) -> None:
     """C62: dubious ownership is told with the way out."""
     if os.geteuid() != 0:
         pytest.skip("only root can give a directory away")
@@ -271,7 +271,7 @@ def test_foreign_owner(w: World) -> None:
     assert "safe.directory" in (refused.value.hint or "")
 
 
-def test_environment_of_another_repository(w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c59_r33_environment_of_another_repository(w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C59: GIT_DIR and its relatives are not followed."""
     other = World(tmp_path / "other")
     other.base()
@@ -299,7 +299,7 @@ def test_environment_of_another_repository(w: World, tmp_path: Path, monkeypatch
     assert b"refs/turnback/ses/1" in w.git("for-each-ref")
 
 
-def test_a_checkpoint_of_another_worktree_is_refused(w: World, tmp_path: Path) -> None:
+def test_c27_c68_a_checkpoint_of_another_worktree_is_refused(w: World, tmp_path: Path) -> None:
     """C68; and C27: a linked worktree shares the refs, not the checkpoints."""
     w.git("worktree", "add", "-q", str(tmp_path / "linked"))
     linked = World.__new__(World)
@@ -317,7 +317,7 @@ def test_a_checkpoint_of_another_worktree_is_refused(w: World, tmp_path: Path) -
     assert not w.exists(".git/turnback/index")
 
 
-def test_from_a_subdirectory_the_whole_worktree_counts(w: World) -> None:
+def test_c60_from_a_subdirectory_the_whole_worktree_counts(w: World) -> None:
     """C60: the engine says which root it works on."""
     engine = Engine.open(w.root / "dir" / "sub")
     before = w.state()
@@ -349,7 +349,7 @@ def test_a_git_directory_elsewhere(tmp_path: Path) -> None:
     assert differing(before, w.state()) == {}
 
 
-def test_an_unreadable_file_is_named_and_the_rest_captured(tmp_path: Path) -> None:
+def test_c63_an_unreadable_file_is_named_and_the_rest_captured(tmp_path: Path) -> None:
     """C63: root reads everything, so a child without its rights captures."""
     if os.geteuid() != 0:
         pytest.skip("the child gives up root's rights")
@@ -378,7 +378,7 @@ def test_an_unreadable_file_is_named_and_the_rest_captured(tmp_path: Path) -> No
         shutil.rmtree(home)
 
 
-def test_many_checkpoints_and_the_first_still_restores(w: World) -> None:
+def test_c55_c69_many_checkpoints_and_the_first_still_restores(w: World) -> None:
     """C69; C55: and a clean-up of the user's in between takes nothing."""
     engine, before = w.engine(), w.files()
     engine.capture("ses/0", labels={})
@@ -391,7 +391,7 @@ def test_many_checkpoints_and_the_first_still_restores(w: World) -> None:
     assert differing(before, w.files()) == {}
 
 
-def test_a_shallow_clone(w: World, tmp_path: Path) -> None:
+def test_c57_a_shallow_clone(w: World, tmp_path: Path) -> None:
     """C57."""
     w.commit("second")
     subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{w.root}", str(tmp_path / "shallow")], check=True)

@@ -26,7 +26,7 @@ def kept(plan: Plan) -> dict[str, str]:
     return {row.path: row.reason for row in plan.kept}
 
 
-def test_ignored_files_are_never_deleted(w: World) -> None:
+def test_c47_c50_ignored_files_are_never_deleted(w: World) -> None:
     """C47, C50: what the agent ignores or un-ignores stays, and is named."""
     w.put(".gitignore", "build/\n.env\n")
     w.put(".env", "secret\n")
@@ -41,7 +41,7 @@ def test_ignored_files_are_never_deleted(w: World) -> None:
     assert kept(plan).keys() == {".env", "build/", "agent.log"}
 
 
-def test_ignored_files_that_are_included_come_back(w: World) -> None:
+def test_c50_ignored_files_that_are_included_come_back(w: World) -> None:
     """C50: what is named is captured although ignored."""
     w.put(".gitignore", "build/\n.env\n")
     w.put(".env", "secret\n")
@@ -58,7 +58,7 @@ def test_ignored_files_that_are_included_come_back(w: World) -> None:
     assert w.get("build/out") == b"out\n"
 
 
-def test_a_large_file_is_named_and_never_touched(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c44_r59_a_large_file_is_named_and_never_touched(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """C44: also one that grows past the limit between two checkpoints."""
     monkeypatch.setattr(worktree, "FILE_BYTES", 1000)
     w.put("large.bin", b"x" * 2000)
@@ -87,7 +87,7 @@ def test_the_sum_of_untracked_files_has_a_limit(w: World, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_a_tracked_file_of_200_mb(w: World) -> None:
+def test_c44_a_tracked_file_of_200_mb(w: World) -> None:
     """C44: tracked files have no limit."""
     w.put("big.bin", b"0123456789abcdef" * (200 << 16))
     w.git("add", "big.bin")
@@ -98,7 +98,7 @@ def test_a_tracked_file_of_200_mb(w: World) -> None:
     assert differing(before, w.files()) == {}
 
 
-def test_special_files_are_named_and_moved_aside_when_in_the_way(w: World) -> None:
+def test_c43_special_files_are_named_and_moved_aside_when_in_the_way(w: World) -> None:
     """C43: a fifo where a file was."""
     os.mkfifo(w.path("pipe"))
     engine = w.engine()
@@ -113,7 +113,7 @@ def test_special_files_are_named_and_moved_aside_when_in_the_way(w: World) -> No
     assert len(list(Path(w.root, ".git/turnback/rescue").rglob("k*"))) == 1
 
 
-def test_a_directory_with_an_ignored_file_in_the_way(w: World) -> None:
+def test_c36_a_directory_with_an_ignored_file_in_the_way(w: World) -> None:
     """C36: it is moved aside whole, and named."""
     w.put(".gitignore", "*.ign\n")
     engine, before = w.engine(), w.files()
@@ -150,7 +150,7 @@ def test_an_ignored_file_in_the_way_is_captured_first(w: World) -> None:
     assert differing(before, w.state()) == {}
 
 
-def test_nothing_is_written_through_a_symlink(w: World, tmp_path: Path) -> None:
+def test_c34_r49_nothing_is_written_through_a_symlink(w: World, tmp_path: Path) -> None:
     """C34: a directory replaced by a link to the outside."""
     outside = tmp_path / "outside"
     (outside / "sub").mkdir(parents=True)
@@ -182,7 +182,7 @@ def test_a_link_that_appears_between_plan_and_apply(w: World, tmp_path: Path) ->
     assert (outside / "d.txt").read_text() == "outside\n"
 
 
-def test_nested_repositories_are_named_and_kept(w: World) -> None:
+def test_c24_c25_c26_r38_nested_repositories_are_named_and_kept(w: World) -> None:
     """C24, C25, C26: one that was there, one without a commit, one that the agent made."""
     World(w.root / "old").put("x", "x\n")
     engine = w.engine()
@@ -198,7 +198,7 @@ def test_nested_repositories_are_named_and_kept(w: World) -> None:
     assert made.git("status", "--short") == b""
 
 
-def test_submodules_are_named_and_their_entry_restored(w: World, tmp_path: Path) -> None:
+def test_c22_c23_submodules_are_named_and_their_entry_restored(w: World, tmp_path: Path) -> None:
     """C22, C23: dirty inside, and a commit of the agent's in it: the inside stays, the staged entry comes back."""
     source = World(tmp_path / "source")
     source.put("s.txt", "s\n")
@@ -219,7 +219,7 @@ def test_submodules_are_named_and_their_entry_restored(w: World, tmp_path: Path)
     assert w.get("sub/s.txt") == b"dirty\n"
 
 
-def test_head_stays_and_the_plan_says_how_far_it_moved(w: World) -> None:
+def test_c09_c10_r25_head_stays_and_the_plan_says_how_far_it_moved(w: World) -> None:
     """C09, C10."""
     engine = w.engine()
     engine.capture("ses/1", labels={})
@@ -235,7 +235,7 @@ def test_head_stays_and_the_plan_says_how_far_it_moved(w: World) -> None:
 
 
 @pytest.mark.parametrize("end", [("merge", "--abort"), ("commit", "-qam", "merged by the agent")])
-def test_another_state_of_a_merge_is_refused(tmp_path: Path, end: tuple[str, ...]) -> None:
+def test_c11_c13_another_state_of_a_merge_is_refused(tmp_path: Path, end: tuple[str, ...]) -> None:
     """C11, C13: with the reason, and nothing changed; single paths can still be restored."""
     w = World(tmp_path / "w")
     conflict(w)
@@ -257,7 +257,7 @@ def test_another_state_of_a_merge_is_refused(tmp_path: Path, end: tuple[str, ...
     assert w.get("f.txt") == half
 
 
-def test_hooks_of_the_user_never_run(w: World) -> None:
+def test_c51_hooks_of_the_user_never_run(w: World) -> None:
     """C51."""
     for name in ("post-checkout", "post-index-change", "pre-commit", "reference-transaction", "fsmonitor-watchman"):
         w.put(f".git/hooks/{name}", f"#!/bin/sh\ntouch {w.root}/../ran-{name}\n", 0o755)
@@ -285,7 +285,7 @@ def test_extended_attributes_of_a_replaced_file_stay(w: World) -> None:
     assert os.getxattr(w.path("a.txt"), "user.note") == b"mine"
 
 
-def test_a_socket_is_named(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c43_a_socket_is_named(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(w.root)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("sock")

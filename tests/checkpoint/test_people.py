@@ -78,7 +78,7 @@ MOMENTS = ["begun", "index", "applied", "committed"]
 
 
 @pytest.mark.parametrize(("save", "moment"), [(replace, moment) for moment in MOMENTS] + [(append, "begun")])
-def test_a_save_at_a_step_is_never_lost(world: World, save: Callable[[World, str], None], moment: str) -> None:
+def test_c65_a_save_at_a_step_is_never_lost(world: World, save: Callable[[World, str], None], moment: str) -> None:
     """C65: each path in turn, at one moment."""
     engine, index = world.engine(), world.get(".git/index")
     before = {name: world.get(name) for name in PATHS if world.exists(name)}
@@ -104,7 +104,7 @@ def test_a_save_at_a_step_is_never_lost(world: World, save: Callable[[World, str
 @pytest.mark.slow
 @pytest.mark.parametrize("save", SAVES)
 @pytest.mark.parametrize("name", PATHS)
-def test_a_save_at_every_step_is_never_lost(tmp_path: Path, save: Callable[[World, str], None], name: str) -> None:
+def test_c65_a_save_at_every_step_is_never_lost(tmp_path: Path, save: Callable[[World, str], None], name: str) -> None:
     for wanted in itertools.count():
         w = World(tmp_path / f"w{wanted}")
         w.base()
@@ -180,7 +180,7 @@ def test_a_commit_since_the_plan_is_a_conflict(world: World) -> None:
     assert (conflict.value.code, differing(before, world.state())) == ("head_moved", {})
 
 
-def test_a_locked_index_is_a_conflict_and_captures_do_not_mind(world: World) -> None:
+def test_c54_r31_a_locked_index_is_a_conflict_and_captures_do_not_mind(world: World) -> None:
     """C54: `index.lock` left behind."""
     world.put(".git/index.lock", "")
     engine = world.engine()
@@ -193,7 +193,7 @@ def test_a_locked_index_is_a_conflict_and_captures_do_not_mind(world: World) -> 
     assert (world.files(), world.exists(".git/index.lock")) == (before, True)
 
 
-def test_files_that_appeared_later_are_in_the_undo(world: World) -> None:
+def test_c64_r02_files_that_appeared_later_are_in_the_undo(world: World) -> None:
     """C64: a download goes, is listed before it goes, and comes back."""
     world.put("download.bin", MINE)
     engine = world.engine()
@@ -204,7 +204,7 @@ def test_files_that_appeared_later_are_in_the_undo(world: World) -> None:
     assert world.get("download.bin") == MINE
 
 
-def test_untouched_files_keep_their_times(world: World) -> None:
+def test_r65_untouched_files_keep_their_times(world: World) -> None:
     keep = os.stat(world.path("dir"))
     world.put("dir/keep.txt", "k")
     engine = world.engine()
@@ -216,7 +216,7 @@ def test_untouched_files_keep_their_times(world: World) -> None:
     assert os.stat(world.path("dir")).st_ino == keep.st_ino
 
 
-def test_a_file_that_is_written_all_the_time(world: World) -> None:
+def test_c45_a_file_that_is_written_all_the_time(world: World) -> None:
     """C45: the capture ends, and says which file it could not hold still, if it met it."""
     stop = threading.Event()
 
@@ -246,7 +246,7 @@ def _hold(root: str, ready: "multiprocessing.synchronize.Event", done: "multipro
     engine.capture("other/1", labels={}, progress=progress)
 
 
-def test_the_holder_of_the_lock_is_named(world: World) -> None:
+def test_c66_the_holder_of_the_lock_is_named(world: World) -> None:
     """C66: two sessions of different processes in one tree."""
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
@@ -278,7 +278,7 @@ def test_the_lock_is_held_from_apply_to_finish(world: World) -> None:
     other.capture("ses/2", labels={})
 
 
-def test_two_processes_capture_at_once(world: World) -> None:
+def test_c66_two_processes_capture_at_once(world: World) -> None:
     script = (
         "import sys; from pathlib import Path; from hub.checkpoint.engine import Engine;"
         "e = Engine.open(Path(sys.argv[1]), lock_wait_s=60.0);"
@@ -289,7 +289,7 @@ def test_two_processes_capture_at_once(world: World) -> None:
     assert len({checkpoint.tree_digest for checkpoint in world.engine().list()}) == 2
 
 
-def test_pruning_at_the_same_time_leaves_no_hole(world: World) -> None:
+def test_r64_pruning_at_the_same_time_leaves_no_hole(world: World) -> None:
     """A checkpoint is complete or not there, while somebody prunes in a loop."""
     stop = threading.Event()
 
