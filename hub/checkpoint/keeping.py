@@ -11,11 +11,16 @@ from pathlib import Path
 
 from hub.checkpoint.export import Exported, export
 from hub.checkpoint.failures import told
+from hub.checkpoint.leftovers import Leftovers
 from hub.checkpoint.mirrors import Mirrors, mirrors
 from hub.checkpoint.pruning import Pruner
 from hub.checkpoint.records import Records
 from hub.checkpoint.retention import Limits, Pruned
+from hub.checkpoint.settling import Settler
 from hub.checkpoint.side import Store
+from hub.checkpoint.soundness import Soundness
+from hub.checkpoint.values import CheckpointError
+from hub.checkpoint.verify import Finding, Verified
 
 
 class Keeping(ABC):
@@ -24,6 +29,8 @@ class Keeping(ABC):
     hook: Callable[[str], None]
     _store: Store
     _records: Records
+    _settler: Settler
+    _open: str | None
 
     @abstractmethod
     def _locked(self) -> AbstractContextManager[None]:
@@ -68,6 +75,31 @@ class Keeping(ABC):
         """
         with told():
             return self._pruner().purge(prefix, now or datetime.now(UTC))
+
+    def verify(self, *, repair: bool = False, deep: bool = False) -> Verified:
+        """Look at every checkpoint of the repository and for leftovers in this worktree; `deep` reads every byte.
+
+        `repair` removes leftovers that are proven to be ours and of no use, rolls back what was begun and not ended,
+        and deletes refs that point at nothing. Raises RefusedError workspace_busy, CheckpointError git_failed.
+        """
+        left = self._leftovers(repair=repair)
+        with told():
+            soundness = Soundness(self._store, self._records)
+            complete, found = soundness.look(deep=deep)
+            found = soundness.drop(found) if repair else found
+            total = len({*complete, *(row.name for row in found if row.kind not in ("protection", "no_checkpoint"))})
+        return Verified(checkpoints=total, complete=len(complete), deep=deep, findings=(*found, *left))
+
+    def _leftovers(self, *, repair: bool) -> Sequence[Finding]:
+        leftovers = Leftovers(self._store, self._settler, self._open)
+        try:
+            with self._locked():
+                return leftovers.look(repair=repair)
+        except CheckpointError as error:
+            if repair or error.code != "store_unwritable":
+                raise
+        with told():  # nothing can be locked on a file system that is read only, and nobody can write there
+            return leftovers.look(repair=False)
 
     def export(self, refs: Sequence[str], file: Path, *, overwrite: bool = False) -> Exported:
         """Write checkpoints into a git bundle, whole or not at all; the module `export` says how plain git reads it.

@@ -1,0 +1,267 @@
+"""What `verify` finds in real repositories, what it repairs, and what it leaves alone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hub.checkpoint.engine import Engine
+from hub.checkpoint.verify import Verified
+from hub.errors import NotFoundError, TurnbackError
+from tests.checkpoint.world import World, restore
+
+
+@pytest.fixture
+def w(tmp_path: Path) -> World:
+    world = World(tmp_path / "w")
+    world.base()
+    return world
+
+
+def filled(w: World) -> Engine:
+    engine = w.engine()
+    for name in ("ses/1", "ses/2", "ses/3"):
+        w.put("a.txt", f"at {name}\n")
+        engine.capture(name, labels={})
+    return engine
+
+
+def found(verified: Verified) -> set[tuple[str, str, bool]]:
+    return {(row.kind, os.path.basename(row.name), row.repaired) for row in verified.findings}
+
+
+def object_of(w: World, name: str) -> Path:
+    oid = w.git("rev-parse", name).decode().strip()
+    return Path(w.root, ".git/objects", oid[:2], oid[2:])
+
+
+def test_a_sound_repository(w: World) -> None:
+    engine = filled(w)
+    restore(engine, "ses/1", "ses/1u")
+    before = w.state()
+    for deep in (False, True):
+        done = engine.verify(deep=deep)
+        assert done == Verified(checkpoints=4, complete=4, deep=deep, findings=())
+        assert done.is_sound
+    assert w.state() == before
+    assert msgspec.json.decode(msgspec.json.encode(done), type=Verified) == done
+
+
+def test_nothing_there_at_all(tmp_path: Path) -> None:
+    assert World(tmp_path / "w").engine().verify(repair=True, deep=True).checkpoints == 0
+
+
+@pytest.mark.parametrize("name", ["worktree/a.txt", "worktree", "index", "worktree/dir/sub"])
+def test_missing_objects_are_named(w: World, name: str) -> None:
+    w.put("dir/sub/own.txt", "only here\n")
+    w.put("c.txt", "staged anew\n")
+    w.git("add", "c.txt")
+    engine = w.engine()
+    engine.capture("ses/1", labels={})
+    w.remove("dir/sub/own.txt")
+    w.git("reset", "-q")
+    w.put("a.txt", "another\n")
+    engine.capture("ses/2", labels={})
+    object_of(w, f"refs/turnback/ses/1:{name}").unlink()
+    done = engine.verify(repair=True)
+    assert found(done) == {("incomplete", "1", False)}
+    assert (done.checkpoints, done.complete, done.is_sound) == (2, 1, False)
+    assert [checkpoint.ref for checkpoint in engine.list()] == ["ses/1", "ses/2"]
+
+
+@pytest.mark.parametrize("how", ["other content", "no object at all"])
+def test_damaged_bytes_are_found_by_a_deep_look(w: World, how: str) -> None:
+    engine = filled(w)
+    path, other = object_of(w, "refs/turnback/ses/2:worktree/a.txt"), object_of(w, "HEAD:a.txt")
+    path.chmod(0o600)
+    path.write_bytes(other.read_bytes() if how == "other content" else b"x" * 30)
+    done = engine.verify(deep=True, repair=True)
+    assert found(done) == {("corrupt", "2", False)}
+    assert (done.checkpoints, done.complete, done.is_sound) == (3, 2, False)
+    assert re.search(r"Object [0-9a-f]{40} is damaged", done.findings[0].text)
+
+
+def test_refs_that_point_at_nothing_are_deleted_by_repair(w: World) -> None:
+    engine = filled(w)
+    engine.keep("ses/2")
+    object_of(w, "refs/turnback/ses/2").unlink()
+    assert found(engine.verify()) == {("points_at_nothing", "2", False)}
+    assert [(row.ref, bool(row.broken)) for row in engine.list()] == [
+        ("ses/1", False),
+        ("ses/2", True),
+        ("ses/3", False),
+    ]
+    done = engine.verify(repair=True)
+    assert found(done) == {("points_at_nothing", "2", True)}
+    assert done.is_sound
+    assert found(engine.verify()) == set()
+    with pytest.raises(NotFoundError, match="its commit was missing"):
+        engine.get("ses/2")
+    w.git("gc", "-q")
+
+
+def test_when_the_object_store_is_not_there_nothing_is_deleted(w: World, tmp_path: Path) -> None:
+    """A store that is borrowed from may come back."""
+    engine = filled(w)
+    shutil.move(str(w.root / ".git/objects"), tmp_path / "elsewhere")
+    shutil.copytree(tmp_path / "elsewhere/info", w.root / ".git/objects/info")
+    (w.root / ".git/objects/info/alternates").write_text(f"{tmp_path / 'elsewhere'}\n")
+    assert engine.verify().is_sound
+    (tmp_path / "elsewhere").rename(tmp_path / "away")
+    done = engine.verify(repair=True)
+    assert found(done) == {("points_at_nothing", name, False) for name in "123"}
+    (tmp_path / "away").rename(tmp_path / "elsewhere")
+    assert engine.verify().complete == 3
+
+
+def test_a_ref_of_something_else_is_left(w: World) -> None:
+    engine = filled(w)
+    w.git("update-ref", "refs/turnback/ses/8", "HEAD")
+    w.git("update-ref", "refs/turnback/ses/9", "HEAD^{tree}")
+    w.git("update-ref", "refs/turnback/ses/1o", "HEAD")
+    done = engine.verify(repair=True)
+    assert found(done) == {("no_checkpoint", "8", False), ("no_checkpoint", "9", False)}
+    assert done.checkpoints == done.complete == 3
+
+
+def test_a_protection_without_checkpoint_says_how_it_comes_back(w: World) -> None:
+    engine = filled(w)
+    taken = engine.get("ses/2")
+    engine.keep("ses/2")
+    w.git("update-ref", "-d", "refs/turnback/ses/2")
+    [row] = engine.verify(repair=True).findings
+    assert (row.kind, row.name) == ("protection", "keep/ses/2")
+    subprocess.run(row.text.split("with: ")[1].split(), cwd=w.root, check=True)
+    assert engine.get("ses/2") == taken
+
+
+def killed(w: World, step: str) -> Engine:
+    """Return an engine of a worktree in which a process was killed at a step of a restore."""
+    engine = filled(w)
+    engine.forget(["ses/1u"])
+    child = Path(__file__).with_name("child.py")
+    root = Path(__file__).parents[2]
+    subprocess.run(
+        [sys.executable, str(child), str(w.root), "restore", step],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        check=False,
+        capture_output=True,
+    )
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "content"),
+    [
+        ("staging", "transaction", b"at ses/3\n"),
+        ("write:0", "unfinished_restore", b"at ses/3\n"),
+        ("cleaning", "transaction", b"at ses/1\n"),
+    ],
+)
+def test_what_a_killed_restore_left(w: World, step: str, kind: str, content: bytes) -> None:
+    engine = killed(w, step)
+    before = w.state()
+    assert {row.kind for row in engine.verify().findings} == {kind}
+    assert w.state() == before
+    done = engine.verify(repair=True)
+    assert [(row.kind, row.repaired) for row in done.findings] == [(kind, True)]
+    assert w.get("a.txt") == content
+    assert engine.verify(repair=True).findings == ()
+    assert os.listdir(w.root / ".git/turnback/txn") == []
+
+
+def test_an_applied_restore_waits_for_its_maker(w: World) -> None:
+    engine = killed(w, "finishing")
+    for _ in range(2):
+        done = engine.verify(repair=True)
+        assert [(row.kind, row.repaired) for row in done.findings] == [("unfinished_restore", False)]
+        assert not done.is_sound
+        assert w.get("a.txt") == b"at ses/1\n"
+    engine.recover(lambda _: True)
+    assert engine.verify().findings == ()
+
+
+def test_a_restore_in_progress_is_named(w: World) -> None:
+    engine = filled(w)
+    plan = engine.plan("ses/1", undo_ref="ses/1u", labels={})
+    engine.apply(plan)
+    assert found(engine.verify(repair=True)) == {("unfinished_restore", plan.txid, False)}
+    engine.finish(plan.txid)
+    assert engine.verify().findings == ()
+
+
+def test_a_journal_that_cannot_be_read_is_named(w: World) -> None:
+    engine = filled(w)
+    folder = w.root / ".git/turnback/txn/0123456789abcdef"
+    folder.mkdir()
+    (folder / "plan.json").write_text("{")
+    assert found(engine.verify(repair=True)) == {("journal", "0123456789abcdef", False)}
+    assert (folder / "plan.json").exists()
+
+
+def test_stale_files_of_ours_are_removed_and_no_others(w: World) -> None:
+    engine = filled(w)
+    room = w.root / ".git/turnback"
+    ours = [room / "index.lock", room / "latest.tmp", room / "side.git/config.tmp", room / "side.git/index.lock"]
+    old, young = (w.root / ".git/refs/turnback/ses" / name for name in ("7.lock", "8.lock"))
+    users = [w.root / ".git/index.lock", w.root / ".git/packed-refs.lock", w.root / ".git/config.lock"]
+    for path in (*ours, old, young, *users):
+        path.touch()
+    long_ago = time.time() - 3600
+    os.utime(old, (long_ago, long_ago))
+    removed = {path.name for path in (*ours, old)}
+    told = engine.verify()
+    assert {row.name for row in told.findings if row.kind in ("lock_file", "temporary_file")} == {
+        str(path) for path in (*ours, old)
+    }
+    assert all(path.exists() for path in (*ours, old))
+    done = engine.verify(repair=True)
+    assert {os.path.basename(row.name) for row in done.findings if row.repaired} == removed
+    assert {row.name for row in done.findings if row.kind == "index_lock"} == {str(path) for path in users[:2]}
+    assert not any(path.exists() for path in (*ours, old))
+    assert all(path.exists() for path in (young, *users))
+    assert done.is_sound
+
+
+def test_slots_without_a_transaction(w: World) -> None:
+    """Empty ones go; bytes are never removed."""
+    engine = filled(w)
+    w.put(".turnback-0123456789abcdef/.gitignore", "*\n")
+    w.put(".turnback-1123456789abcdef/.gitignore", "*\n")
+    w.put(".turnback-1123456789abcdef/d0", "somebody's\n")
+    w.put(".turnback-mine/x", "the user's own\n")
+    done = engine.verify(repair=True)
+    assert found(done) == {
+        ("slots", ".turnback-0123456789abcdef", True),
+        ("rescued", ".turnback-1123456789abcdef", False),
+    }
+    assert w.get(".turnback-1123456789abcdef/d0") == b"somebody's\n"
+    assert w.exists(".turnback-mine/x")
+    assert not w.exists(".turnback-0123456789abcdef")
+
+
+def test_what_was_put_aside_is_named_and_stays(w: World) -> None:
+    engine = filled(w)
+    w.remove("a.txt")
+    os.mkfifo(w.path("a.txt"))
+    restore(engine, "ses/1", "ses/1u")
+    [row] = engine.verify(repair=True).findings
+    assert (row.kind, row.repaired, os.listdir(row.name)) == ("rescued", False, ["k0"])
+    assert "k0" in row.text
+    assert engine.verify().is_sound
+
+
+def test_a_worktree_in_use_is_not_looked_at(w: World) -> None:
+    engine = filled(w)
+    plan = engine.plan("ses/1", undo_ref="ses/1u", labels={})
+    engine.apply(plan)
+    with pytest.raises(TurnbackError) as busy:
+        w.engine(lock_wait_s=0.0).verify()
+    assert busy.value.code == "workspace_busy"
+    engine.abort(plan.txid)
