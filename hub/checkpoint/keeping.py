@@ -17,6 +17,7 @@ from hub.checkpoint.pruning import Pruner
 from hub.checkpoint.records import Records
 from hub.checkpoint.retention import Limits, Pruned
 from hub.checkpoint.settling import Settler
+from hub.checkpoint.shadow import ShadowStore
 from hub.checkpoint.side import Store
 from hub.checkpoint.soundness import Soundness
 from hub.checkpoint.values import CheckpointError
@@ -65,15 +66,16 @@ class Keeping(ABC):
         Spared are each session's first, protected ones, `needed` refs, and of sessions in `live` (first parts of refs)
         the undo points and the last run. `get` then says of a pruned one that it was. Raises CheckpointError.
         """
-        with told():
+        with self._deleting():
             return self._pruner().prune(limits or Limits(), now or datetime.now(UTC), live, needed, dry_run=dry_run)
 
     def purge(self, prefix: str, *, now: datetime | None = None) -> Pruned:
         """Delete all checkpoints of a session (the first part of its refs), or a single one, protected or not.
 
-        Raises UsageError bad_ref for an empty prefix, RefusedError restore_in_progress.
+        In a repository the objects go when git cleans up by itself; in a shadow store now, but for what was written in
+        the last two hours. Raises UsageError bad_ref for an empty prefix.
         """
-        with told():
+        with self._deleting():
             return self._pruner().purge(prefix, now or datetime.now(UTC))
 
     def verify(self, *, repair: bool = False, deep: bool = False) -> Verified:
@@ -113,6 +115,10 @@ class Keeping(ABC):
         """Return the remotes to which a plain `git push` would send the checkpoints, and how to prevent it."""
         with told():
             return mirrors(self._store.user)
+
+    def _deleting(self) -> AbstractContextManager[None]:
+        """Hold the worktree's lock where objects are freed, too."""
+        return self._locked() if isinstance(self._store, ShadowStore) else told()
 
     def _pruner(self) -> Pruner:
         return Pruner(self._store, self._records, lambda step: self.hook(step))

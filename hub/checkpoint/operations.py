@@ -13,6 +13,9 @@ FILES = (
 STAND_IN = "refs/heads/.invalid"
 """What the file HEAD says where git keeps refs in another format."""
 
+NO_BRANCH = "refs/heads/turnback-none"
+"""Where HEAD points in a store of ours, in which there is no branch: git's own clean-up wants it to point somewhere."""
+
 FOLDERS = (b"rebase-merge", b"rebase-apply", b"sequencer")
 
 
@@ -23,7 +26,8 @@ def head_of(user: Repository, git_dir: bytes) -> tuple[str | None, str | None]:
     branch = text(content.removeprefix(b"ref: ")) if content.startswith(b"ref: ") else None
     if branch == STAND_IN:
         branch = user.maybe_line("symbolic-ref", "-q", "HEAD")
-    return user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}"), branch
+    commit = user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}")
+    return commit, None if branch == NO_BRANCH else branch
 
 
 def operation_of(git_dir: bytes) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """Carries out what retention decides: refs are deleted in one transaction, and it is written down that they were.
 
 Invariant: nothing is deleted while a restore's journal cannot be read, and nothing that an unfinished restore of any
-worktree of the repository names. Git's clean-up is never run in a user's repository.
+worktree of the repository names. Git's clean-up is never run in a user's repository; in a shadow store, which is ours
+alone, it is run under the worktree's lock and frees what is older than two hours.
 """
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
@@ -13,6 +15,7 @@ from hub.checkpoint.journal import DONE, PLAN, Transaction, transactions
 from hub.checkpoint.ledger import Gone, Ledgers
 from hub.checkpoint.records import COMMITS, Found, Records
 from hub.checkpoint.retention import Doomed, Held, Limits, Pruned, prunable
+from hub.checkpoint.shadow import ShadowStore
 from hub.checkpoint.side import FOLDER, Store
 from hub.checkpoint.sizes import kept_bytes
 from hub.clock import iso, parse_iso
@@ -20,6 +23,8 @@ from hub.errors import UsageError
 
 NOTED = 10_000
 """How many pruned checkpoints are remembered by name."""
+GRACE = "2.hours.ago"
+FREEING_S = 900.0
 
 
 class Pruner:
@@ -67,6 +72,7 @@ class Pruner:
         if not dry_run:
             self._hook("prune:tidying")
             self._tidy()
+            self._free()
         return Pruned(
             pruned=tuple(doomed),
             kept=len(self._records.refs()) - (len(doomed) if dry_run else 0),
@@ -79,6 +85,13 @@ class Pruner:
         there = {ref for ref, _ in self._records.refs()}
         self._ledgers.gone.retain(lambda rows: [row for row in rows if row.ref not in there][-NOTED:])
         self._ledgers.again.retain(lambda rows: [row for row in rows if row.ref in there])
+
+    def _free(self) -> None:
+        """Free the objects of what was deleted, where they are nobody else's."""
+        if isinstance(self._store, ShadowStore):
+            git = self._store.user.with_index(self._store.user_index)
+            git.deadline = time.monotonic() + FREEING_S
+            git.run("gc", "--quiet", f"--prune={GRACE}")
 
     def _held(self) -> list[Held]:
         """Return every checkpoint that can be read, and the commits taken off branches beside them."""
@@ -115,8 +128,9 @@ class Pruner:
     def _in_use(self) -> set[str]:
         """Return what unfinished restores name, in every worktree of the repository."""
         found: set[str] = set()
-        for room in rooms(self._store.common_dir):
-            for transaction in transactions(os.path.join(room, b"txn")):
+        linked = [os.path.join(room, b"txn") for room in rooms(self._store.common_dir)]
+        for folder in dict.fromkeys([self._store.transactions, *linked]):
+            for transaction in transactions(folder):
                 found |= _named(transaction)
         return found
 

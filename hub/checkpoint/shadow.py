@@ -17,6 +17,7 @@ import msgspec
 
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.meta import text
+from hub.checkpoint.operations import NO_BRANCH
 from hub.checkpoint.places import check_folder, check_place
 from hub.checkpoint.repository import NoRepository, Repository
 from hub.checkpoint.side import Store
@@ -24,7 +25,7 @@ from hub.errors import RefusedError, UsageError
 
 PLACE = b"place.json"
 ALGORITHM = "sha1"
-NO_HEAD = b"0" * 40 + b"\n"
+NO_HEAD = f"ref: {NO_BRANCH}\n".encode()
 EXCLUDED = b"/.turnback/\n/.turnback-*\n"
 """What is our own in a folder: it is not captured."""
 CONFIG = """[core]

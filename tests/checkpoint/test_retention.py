@@ -112,6 +112,7 @@ rows_of_some = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(rows_of_some, st.sets(st.sampled_from("ab")), st.integers(0, 4), st.integers(0, 30), st.integers(0, 40))
 def test_whatever_there_is_what_must_stay_stays(
     rows: list[Held], live: set[str], runs: int, days: int, size: int
@@ -363,3 +364,50 @@ def test_doomed_is_a_value() -> None:
     assert prunable([held("a/1"), held("a/2", 40, 7)], Limits(days=30), now=NOW) == [
         Doomed(ref="a/2", why="age", bytes=7)
     ]
+
+
+def test_in_a_shadow_store_objects_are_freed(tmp_path: Path) -> None:
+    """Nobody else's objects are there; what is younger than two hours stays for the next time."""
+    folder, stores = tmp_path / "folder", tmp_path / "stores"
+    folder.mkdir()
+    engine = Engine.open(folder, shadow=stores)
+    for number in (1, 2, 3):
+        (folder / "blob.bin").write_bytes(os.urandom(50_000))
+        engine.capture(f"ses/{number}", labels={})
+    assert 150_000 < size_of(stores) < 300_000
+    engine.prune(Limits(runs=1))
+    assert size_of(stores) > 150_000
+    long_ago = (datetime.now(UTC) - timedelta(hours=3)).timestamp()
+    for path in stores.rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    done = engine.prune(Limits(runs=1))
+    assert (done.pruned, done.kept) == ((), 2)
+    assert 100_000 < size_of(stores) < 140_000
+    restored(engine, folder)
+    engine.purge("ses")
+    for path in stores.rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    engine.purge("ses")
+    assert size_of(stores) < 50_000
+    with pytest.raises(NotFoundError, match="purged on request"):
+        engine.get("ses/1")
+    engine.capture("anew/1", labels={})
+    assert engine.verify(deep=True).is_sound
+    (folder / "blob.bin").unlink()
+    plan = engine.plan("anew/1", undo_ref="anew/1u", labels={})
+    engine.apply(plan)
+    engine.finish(plan.txid)
+    assert (folder / "blob.bin").stat().st_size == 50_000
+
+
+def restored(engine: Engine, folder: Path) -> None:
+    content = (folder / "blob.bin").read_bytes()
+    for ref, undo in (("ses/1", "ses/1u"), ("ses/1u", "ses/2u")):
+        plan = engine.plan(ref, undo_ref=undo, labels={})
+        engine.apply(plan)
+        engine.finish(plan.txid)
+    assert (folder / "blob.bin").read_bytes() == content
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
