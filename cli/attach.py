@@ -12,7 +12,8 @@ from cli.invocation import invocation
 from cli.prompting import Inputs
 from cli.screens import JsonScreen, TextScreen
 from cli.sessions import SessionArgument, transcript
-from hub.protocol.events import Event, Gap
+from hub.protocol.events import Event
+from hub.protocol.subscribing import Gap
 
 Deltas = Annotated[bool, typer.Option("--deltas", help="With --json: streamed text and progress too.")]
 

@@ -23,7 +23,8 @@ from cli.screens import Screen
 from hub.client import HubClient, follow
 from hub.errors import ConflictError, TurnbackError, UnavailableError
 from hub.protocol.cursor import Item
-from hub.protocol.events import RUN_ENDS, Event, Gap, Live
+from hub.protocol.events import RUN_ENDS, Event, Live
+from hub.protocol.subscribing import Gap
 from hub.protocol.views import ApprovalView, QuestionView
 
 OnAsk = Literal["prompt", "wait", "reject", "watch"]

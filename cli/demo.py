@@ -33,7 +33,8 @@ from cli.text import clean_path, model_label, plural
 from hub import settings
 from hub.client import follow
 from hub.errors import ExitCode, TurnbackError
-from hub.protocol.events import Event, Gap, Live
+from hub.protocol.events import Event, Live
+from hub.protocol.subscribing import Gap
 
 STOP_S = 2.0
 RULE_COLUMNS = 74

@@ -27,7 +27,8 @@ from cli.text import plural
 from hub import settings
 from hub.domain.values import AgentMode, Preset
 from hub.errors import ExitCode, UnavailableError, UsageError
-from hub.protocol.events import RUN_ENDS, Event, Gap, Live, RunEnded
+from hub.protocol.events import RUN_ENDS, Event, Live, RunEnded
+from hub.protocol.subscribing import Gap
 from hub.protocol.views import ApprovalView, QuestionView, RunView
 
 SCRIPTED = "scripted:"

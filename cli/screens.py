@@ -9,7 +9,8 @@ from rich.text import Text
 from cli import output
 from cli.render import Renderer
 from cli.text import clean_line
-from hub.protocol.events import Event, Gap, Live
+from hub.protocol.events import Event, Live
+from hub.protocol.subscribing import Gap
 
 
 class Screen(Protocol):

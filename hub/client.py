@@ -26,7 +26,6 @@ from hub.errors import AuthError, InternalError, TurnbackError, UnavailableError
 from hub.protocol.cursor import Cursor, Item, Retry
 from hub.protocol.discovery import DiscoveryRecord, decode_record, record_path
 from hub.protocol.envelope import Reply, encode_call
-from hub.protocol.events import Subscribed
 from hub.protocol.frames import checked_params, decoded, item_of, result_of, row_of
 from hub.protocol.methods import (
     FRAME_LIMIT,
@@ -38,6 +37,7 @@ from hub.protocol.methods import (
     HelloAnswer,
     Method,
 )
+from hub.protocol.subscribing import Subscribed
 from hub.subscription import Subscription
 
 GRACE_S = 5.0

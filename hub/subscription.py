@@ -11,7 +11,7 @@ from typing import Self
 
 from hub.errors import TurnbackError, UnavailableError
 from hub.protocol.cursor import Item
-from hub.protocol.events import Subscribed
+from hub.protocol.subscribing import Subscribed
 
 BUFFER_ITEMS = 512
 """Items a subscription holds before its connection is read no further."""

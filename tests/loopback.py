@@ -18,8 +18,9 @@ from hub.errors import (
 )
 from hub.protocol.cursor import Item
 from hub.protocol.envelope import Call, decode_call, encode_error, encode_notification, encode_result
-from hub.protocol.events import CaughtUp, Event, Subscribed
+from hub.protocol.events import Event
 from hub.protocol.methods import FRAME_LIMIT, EventFrame, HelloAnswer
+from hub.protocol.subscribing import CaughtUp, Subscribed
 from hub.protocol.views import SessionView
 
 TOKEN = "right-token"

@@ -16,7 +16,8 @@ from hub.errors import (
 )
 from hub.protocol.cursor import Item
 from hub.protocol.envelope import Call, encode_notification
-from hub.protocol.events import CaughtUp, Event, Gap
+from hub.protocol.events import Event
+from hub.protocol.subscribing import CaughtUp, Gap
 from tests.loopback import (
     Log,
     LoopbackHub,

@@ -15,8 +15,9 @@ from hub.errors import (
     UnavailableError,
 )
 from hub.protocol.envelope import Call, encode_notification
-from hub.protocol.events import CaughtUp, Event, Gap, Live
+from hub.protocol.events import Event, Live
 from hub.protocol.methods import LiveFrame
+from hub.protocol.subscribing import CaughtUp, Gap
 from tests.loopback import (
     Handler,
     LoopbackHub,

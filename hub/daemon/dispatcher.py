@@ -170,7 +170,7 @@ class Dispatcher:
             options = msgspec.convert(prompt.options, RunOptions)
             before = await self._starter.model_before(prompt.session_id, options)
             await self._services.database.write(
-                lambda tx: self._starter.make(tx, opening, prompts.row(tx.conn, prompt.id), before)
+                lambda tx: self._starter.make(tx, opening, prompts.pending(tx.conn, prompt.id), before)
             )
         except IllegalMove:
             log.debug("a prompt was taken or removed before it began", extra={"prompt": prompt.id})

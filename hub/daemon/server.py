@@ -34,9 +34,9 @@ from hub.protocol.connection import (
     check_upgrade,
 )
 from hub.protocol.envelope import encode_error, encode_result
-from hub.protocol.events import Gap, Subscribed
 from hub.protocol.methods import FRAME_LIMIT, HELLO_DEADLINE_S, HelloAnswer
 from hub.protocol.params import EventsSubscribe, EventsUnsubscribe
+from hub.protocol.subscribing import Gap, Subscribed
 from hub.protocol.views import Ack
 from hub.store import eventlog, sessions
 from hub.store.database import Database

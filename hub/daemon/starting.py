@@ -3,8 +3,6 @@
 A prompt for an idle session gets there at once: the run is made in the transaction that stores the prompt.
 """
 
-from typing import Any
-
 import msgspec
 
 from hub.agent.system import digest, system_prompt
@@ -13,6 +11,7 @@ from hub.domain.runs import RunLimits, RunSpec
 from hub.protocol.params import RunOptions
 from hub.store import prompts, runs, sessions
 from hub.store.database import Transaction
+from hub.store.prompts import Pending
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -55,15 +54,13 @@ class Starter:
             return None
         return await self._services.database.read(lambda conn: prompts.last_model(conn, session_id))
 
-    def make(self, tx: Transaction, opening: Opening, prompt: Any, before: str | None) -> None:
-        """Take a pending prompt and make its run. Raises IllegalMove when the prompt was taken or removed."""
-        if not sessions.row(tx.conn, prompt.session_id).title:
-            sessions.rename(tx, prompt.session_id, sessions.title_from(prompt.text))
+    def make(self, tx: Transaction, opening: Opening, prompt: Pending, before: str | None) -> None:
+        """Take a pending prompt and make its run. Raises IllegalMove when it is not pending any more."""
         spec = self._spec(opening.place, prompt, before)
         runs.start(tx, opening.run_id, prompt, spec, self._services.identity.boot_id)
 
-    def _spec(self, place: Place, prompt: Any, before: str | None) -> RunSpec:
-        options = msgspec.convert(prompt.options, RunOptions)
+    def _spec(self, place: Place, prompt: Pending, before: str | None) -> RunSpec:
+        options = prompt.options
         return RunSpec(
             model=self._services.models.choose(options.model, before),
             agent_mode=options.agent_mode,

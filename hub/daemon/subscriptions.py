@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 
 from hub.daemon.bus import Bus, Notice, Waker
 from hub.protocol.envelope import encode_notification
-from hub.protocol.events import CaughtUp, Event, Gap, MessageDelta
+from hub.protocol.events import Event, MessageDelta
 from hub.protocol.methods import EventFrame, LiveFrame
+from hub.protocol.subscribing import CaughtUp, Gap
 from hub.store import eventlog
 from hub.store.database import Database
 

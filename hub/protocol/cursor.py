@@ -8,7 +8,8 @@ was seen can be noticed: an older one lies hidden between the other sessions' ev
 from typing import Any
 
 from hub.errors import TurnbackError, UnavailableError
-from hub.protocol.events import CaughtUp, Event, Gap, Live, Subscribed
+from hub.protocol.events import Event, Live
+from hub.protocol.subscribing import CaughtUp, Gap, Subscribed
 
 Item = Event | Live | CaughtUp | Gap
 

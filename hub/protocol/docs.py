@@ -15,7 +15,7 @@ from hub.domain.states import MACHINES, Machine
 from hub.errors import KINDS, UnavailableError
 from hub.protocol.connection import CONNECTION, FORWARDING_HEADERS, CloseCode
 from hub.protocol.envelope import encode_call, encode_error, encode_notification, encode_result
-from hub.protocol.events import CaughtUp, Event, Live, MessageDelta, RunCancelling, Subscribed
+from hub.protocol.events import Event, Live, MessageDelta, RunCancelling
 from hub.protocol.methods import (
     FRAME_LIMIT,
     HELLO_DEADLINE_S,
@@ -27,6 +27,7 @@ from hub.protocol.methods import (
     LiveFrame,
 )
 from hub.protocol.schema import Schema, contract, name_of, words
+from hub.protocol.subscribing import CaughtUp, Subscribed
 from hub.protocol.views import Ack
 
 FOLDER = Path(__file__).parents[2] / "docs"

@@ -374,28 +374,3 @@ LIVE: dict[str, type[Data]] = {
 }
 
 RUN_ENDS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.interrupted"})
-
-
-class Subscribed(Data, frozen=True, kw_only=True):
-    """The answer to events.subscribe; `subscription` numbers it on this connection."""
-
-    subscription: int
-    log_id: str
-    first_seq: int
-    last_seq: int
-
-
-class CaughtUp(Data, frozen=True, kw_only=True):
-    """Notification `events.caught_up`: everything up to `seq` was sent; from here on it is live."""
-
-    subscription: int
-    seq: int
-
-
-class Gap(Data, frozen=True, kw_only=True):
-    """Notification `events.gap`: the cursor cannot be served; read the views again and go on from `seq`."""
-
-    subscription: int
-    log_id: str
-    reason: str
-    seq: int

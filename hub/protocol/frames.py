@@ -9,8 +9,8 @@ import msgspec
 from hub.errors import InternalError, NotFoundError, UsageError
 from hub.protocol.cursor import Item
 from hub.protocol.envelope import Notification, Reply, decode_from_hub
-from hub.protocol.events import CaughtUp, Gap
 from hub.protocol.methods import METHODS, NOTIFICATIONS, EventFrame, LiveFrame, Method
+from hub.protocol.subscribing import CaughtUp, Gap
 
 _VERSION_HINT = "Hub and client may be of different versions: run `hubctl restart`."
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from hub.domain.values import Scope
-from hub.protocol import events, params, views
+from hub.protocol import events, params, subscribing, views
 
 PROTOCOL_VERSION = 1
 PROTOCOL_MIN = 1
@@ -100,7 +100,11 @@ _ROWS = (
     Method("delivery.list", params.DeliveryList, list[views.DeliveryView], "read", "List what is owed to an address."),
     Method("delivery.receipt", params.DeliveryReceipt, views.DeliveryView, "operate", "Say that it was shown or sent."),
     Method(
-        "events.subscribe", params.EventsSubscribe, events.Subscribed, "read", "Replay from a cursor, then go live."
+        "events.subscribe",
+        params.EventsSubscribe,
+        subscribing.Subscribed,
+        "read",
+        "Replay from a cursor, then live.",
     ),
     Method("events.unsubscribe", params.EventsUnsubscribe, views.Ack, "read", "End a subscription."),
 )
@@ -134,6 +138,6 @@ class LiveFrame(msgspec.Struct, frozen=True):
 NOTIFICATIONS: dict[str, Any] = {
     "event": EventFrame,
     "live": LiveFrame,
-    "events.caught_up": events.CaughtUp,
-    "events.gap": events.Gap,
+    "events.caught_up": subscribing.CaughtUp,
+    "events.gap": subscribing.Gap,
 }

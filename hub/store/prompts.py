@@ -48,8 +48,19 @@ class NewPrompt(msgspec.Struct, frozen=True, kw_only=True):
     options: RunOptions
 
 
-def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> tuple[PromptAccepted, Any]:
-    """Store a prompt at its place; return the answer, and the session's run that is not over (None: there is none).
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt that waits, as far as the run needs it that will be made of it."""
+
+    id: str
+    session_id: str
+    text: str
+    author: str
+    address: str
+    options: RunOptions
+
+
+def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> tuple[PromptAccepted, Pending, Any]:
+    """Store a prompt at its place; return the answer, the prompt, and the session's run that is not over, or None.
 
     Raises RefusedError with code queue_full (retryable) or session_archived.
     """
@@ -73,7 +84,15 @@ def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> tuple[Prompt
     )
     run_id = active.id if active is not None and mode == "steer" else None
     accepted = PromptAccepted(prompt_id=prompt_id, session_id=new.session_id, mode=mode, position=place, run_id=run_id)
-    return accepted, active
+    pending = Pending(
+        id=prompt_id,
+        session_id=new.session_id,
+        text=new.text,
+        author=new.author,
+        address=new.address,
+        options=new.options,
+    )
+    return accepted, pending, active
 
 
 def _insert(tx: Transaction, new: NewPrompt, mode: PromptMode, position: float) -> str:
@@ -108,6 +127,19 @@ def steers(conn: sa.Connection, session_id: str) -> list[Any]:
 def row(conn: sa.Connection, prompt_id: str) -> Any:
     """Return the row. Raises NotFoundError with code unknown_prompt."""
     return one(conn, prompts, "prompt", prompt_id)
+
+
+def pending(conn: sa.Connection, prompt_id: str) -> Pending:
+    """Return a prompt that waits. Raises NotFoundError unknown_prompt, IllegalMove when it was taken or removed."""
+    found = _must_be_pending(conn, prompt_id)
+    return Pending(
+        id=found.id,
+        session_id=found.session_id,
+        text=found.text,
+        author=found.author,
+        address=found.address,
+        options=msgspec.convert(found.options, RunOptions),
+    )
 
 
 def listing(conn: sa.Connection, session_id: str) -> list[PromptView]:

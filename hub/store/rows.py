@@ -35,6 +35,11 @@ def _move(table: sa.Table, machine: str, new: str) -> sa.Update:
     return _update(table).where(table.c.state.in_(_MACHINES[machine].before(new)))
 
 
+@cache
+def _move_and_read(table: sa.Table, machine: str, new: str) -> Any:
+    return _move(table, machine, new).returning(*table.c)
+
+
 def insert(tx: Transaction, table: sa.Table, **values: Any) -> None:
     """Insert a row."""
     tx.conn.execute(_insert(table), values)
@@ -48,10 +53,22 @@ def change(tx: Transaction, table: sa.Table, id: str, **values: Any) -> None:
 def move(tx: Transaction, table: sa.Table, machine: Machine, id: str, new: str, **values: Any) -> None:
     """Set the state and the values. Raises IllegalMove, or NotFoundError when there is no such row."""
     update = _move(table, machine.name, new)
-    if tx.conn.execute(update, {"row_id": id, "state": new, **values}).rowcount == 1:
-        return
+    if tx.conn.execute(update, {"row_id": id, "state": new, **values}).rowcount != 1:
+        raise _illegal(tx, table, machine, id, new)
+
+
+def move_and_read(tx: Transaction, table: sa.Table, machine: Machine, id: str, new: str, **values: Any) -> Any:
+    """Do the same and return the row as it is then."""
+    update = _move_and_read(table, machine.name, new)
+    row = tx.conn.execute(update, {"row_id": id, "state": new, **values}).one_or_none()
+    if row is None:
+        raise _illegal(tx, table, machine, id, new)
+    return row
+
+
+def _illegal(tx: Transaction, table: sa.Table, machine: Machine, id: str, new: str) -> IllegalMove:
     state = one(tx.conn, table, machine.name, id).state
-    raise IllegalMove(f"{id} is {state} and cannot become {new}.")
+    return IllegalMove(f"{id} is {state} and cannot become {new}.")
 
 
 def missing(what: str, id: str) -> NotFoundError:

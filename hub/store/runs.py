@@ -19,7 +19,8 @@ from hub.protocol.events import RunCancelling, RunContinued, RunEnded, RunQueued
 from hub.protocol.views import RunView, Usage
 from hub.store import deliveries, messages, prompts, sessions
 from hub.store.database import Transaction
-from hub.store.rows import insert, move, one
+from hub.store.prompts import Pending
+from hub.store.rows import insert, move, move_and_read, one
 from hub.store.schema import runs
 from hub.store.schema import sessions as session_table
 
@@ -27,7 +28,7 @@ _NEXT_COUNT = (
     sa.update(session_table)
     .where(session_table.c.id == sa.bindparam("row_id"))
     .values(run_count=session_table.c.run_count + 1)
-    .returning(session_table.c.run_count)
+    .returning(session_table.c.run_count, session_table.c.title)
 )
 _COUNT_ANSWER = (
     sa.update(runs)
@@ -60,9 +61,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     files_changed: tuple[str, ...] = ()
 
 
-def start(tx: Transaction, run_id: str, prompt: Any, spec: RunSpec, holder: str) -> None:
+def start(tx: Transaction, run_id: str, prompt: Pending, spec: RunSpec, holder: str) -> None:
     """Make a run of a pending prompt, held in generation 1. Raises IllegalMove when the prompt is not pending."""
-    count = _next_count(tx, prompt.session_id)
+    count, title = tx.conn.execute(_NEXT_COUNT, {"row_id": prompt.session_id}).one()
+    if not title:
+        sessions.rename(tx, prompt.session_id, sessions.title_from(prompt.text))
     insert(
         tx,
         runs,
@@ -92,10 +95,6 @@ def start(tx: Transaction, run_id: str, prompt: Any, spec: RunSpec, holder: str)
         run_id=run_id,
     )
     messages.append(tx, prompt.session_id, run_id, "user", [TextPart(prompt.text)])
-
-
-def _next_count(tx: Transaction, session_id: str) -> int:
-    return int(tx.conn.execute(_NEXT_COUNT, {"row_id": session_id}).scalar_one())
 
 
 def fence(tx: Transaction, hold: Hold) -> Any:
@@ -195,7 +194,7 @@ def ask_cancel(tx: Transaction, run_id: str, by: str) -> Any:
 
 def end(tx: Transaction, run_id: str, ending: Ending) -> None:
     """End a run: state, result, the delivery that is owed; late steers become follow-ups. Once only."""
-    move(
+    found = move_and_read(
         tx,
         runs,
         RUN,
@@ -206,7 +205,6 @@ def end(tx: Transaction, run_id: str, ending: Ending) -> None:
         ended_at=tx.now,
         files_changed=list(ending.files_changed),
     )
-    found = row(tx.conn, run_id)
     usage = usage_of(found)
     tx.emit(
         f"run.{ending.state}",

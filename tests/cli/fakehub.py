@@ -19,8 +19,9 @@ from hub import __version__
 from hub.errors import NotFoundError, TurnbackError
 from hub.protocol.discovery import DiscoveryRecord, record_path
 from hub.protocol.envelope import Call, decode_call, encode_error, encode_notification, encode_result
-from hub.protocol.events import EVENTS, LIVE, CaughtUp, Event, Live, Subscribed
+from hub.protocol.events import EVENTS, LIVE, Event, Live
 from hub.protocol.methods import METHODS, EventFrame, HelloAnswer, LiveFrame
+from hub.protocol.subscribing import CaughtUp, Subscribed
 
 TOKEN = "token-of-the-fake-hub"
 AT = "2026-01-01T00:00:00.000Z"

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hub.errors import AuthError, ConflictError, UnavailableError
 from hub.protocol.cursor import BACKOFF_S, Cursor, MissingEvents, Retry
-from hub.protocol.events import CaughtUp, Event, Gap, Live, Subscribed
+from hub.protocol.events import Event, Live
+from hub.protocol.subscribing import CaughtUp, Gap, Subscribed
 
 NOTHING = msgspec.Raw(b"{}")
 

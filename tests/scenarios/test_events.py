@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from hub.client import HubClient, follow
-from hub.protocol.events import CaughtUp, Event, Gap, Live
+from hub.protocol.events import Event, Live
+from hub.protocol.subscribing import CaughtUp, Gap
 from tests.hubs import HubProcess, ended, make_repo, scenario, submit
 
 RUN = "turns:\n" + "\n".join(

@@ -58,11 +58,11 @@ class PromptHandlers:
         if session_id is None:
             title = sessions.title_from(params.text)
             session_id = sessions.create(tx, found.place.workspace, found.place.worktree, title)
-        accepted, active = prompts.submit(tx, _new(session_id, params, caller), queue_limit=self._limit)
+        accepted, pending, active = prompts.submit(tx, _new(session_id, params, caller), queue_limit=self._limit)
         if active is not None and accepted.mode == "interrupt":
             runs.ask_cancel(tx, active.id, caller.actor)
         elif active is None and accepted.position == 1 and found.opening is not None:
-            self._starter.make(tx, found.opening, prompts.row(tx.conn, accepted.prompt_id), found.before)
+            self._starter.make(tx, found.opening, pending, found.before)
         return accepted
 
     def _over(self, found: Prepared) -> None:
