@@ -25,7 +25,7 @@ from hub.checkpoint.settling import Settler
 from hub.checkpoint.shadow import store_for
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots
-from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, OnConflict, Plan, Recovered
+from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
 from hub.checkpoint.worktree import Progress
 from hub.errors import ConflictError, NotFoundError, UsageError
 
@@ -151,16 +151,27 @@ class Engine(Keeping):
         undo_ref: str,
         labels: Mapping[str, str],
         paths: Sequence[str] | None = None,
+        reach: Reach | None = None,
+        owner: str | None = None,
+        history: Sequence[Mark] = (),
+        head: bool = False,
+        kept_head_ref: str | None = None,
         parts: Parts = no_parts,
     ) -> Plan:
         """Capture the present state under `undo_ref` and return the way from it to the target; carry nothing out.
 
-        `paths`, relative to `root`, narrow it to these and what lies below; the index then stays. Raises as `capture`
-        and `get`, and RefusedError other_worktree, operation_changed (another merge or rebase than the recorded one).
+        `paths`, relative to `root`, narrow it to these and what lies below; the index then stays. `reach` session takes
+        back only what `owner` alone has changed since, by the `history` of captures in order of time; None chooses tree
+        unless others have changed files as well. `head` moves the branch, too; `kept_head_ref` keeps what comes off it.
+        Raises as `capture` and `get`, UsageError invalid_params, and RefusedError: other_worktree, operation_changed
+        (another merge or rebase than recorded), head_unknown, other_branch, head_not_ancestor, head_needs_tree.
         """
+        wish = Wish(paths=paths, reach=reach, owner=owner, history=history, head=head, kept_head_ref=kept_head_ref)
         with self._working(FIRST_BUDGET_S):
-            self._records.check_free(undo_ref)
-            target, wish = self._plans.target(target_ref), Wish(paths=paths)
+            for ref in (undo_ref, kept_head_ref):
+                if ref is not None:
+                    self._records.check_free(ref)
+            target = self._plans.target(target_ref)
             now, draft = self._plans.draft(target, wish)
             held = self._with(parts, now, target.meta.parts)
             undo = self._record(undo_ref, now, labels, lambda: self._plans.draft(target, wish)[0], held)
@@ -168,10 +179,22 @@ class Engine(Keeping):
                 raise ConflictError("The worktree changes too fast to plan a restore.", code="files_moved")
             return self._plans.plan(target, undo, now, draft, wish)
 
-    def preview(self, target_ref: str, *, paths: Sequence[str] | None = None, parts: Parts = no_parts) -> Plan:
+    def preview(
+        self,
+        target_ref: str,
+        *,
+        paths: Sequence[str] | None = None,
+        reach: Reach | None = None,
+        owner: str | None = None,
+        history: Sequence[Mark] = (),
+        head: bool = False,
+        kept_head_ref: str | None = None,
+        parts: Parts = no_parts,
+    ) -> Plan:
         """Return the same plan without keeping a checkpoint; it cannot be applied. Raises as `plan`."""
+        wish = Wish(paths=paths, reach=reach, owner=owner, history=history, head=head, kept_head_ref=kept_head_ref)
         with self._working(FIRST_BUDGET_S):
-            target, wish = self._plans.target(target_ref), Wish(paths=paths)
+            target = self._plans.target(target_ref)
             now, draft = self._plans.draft(target, wish)
             held = self._with(parts, now, target.meta.parts)
             undo = checkpoint_of(Found("", "", describe(now, {}, held)))

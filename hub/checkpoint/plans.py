@@ -1,33 +1,59 @@
 """Plans of restores: what was asked for and what there is, made into one value; and whether a plan still holds.
 
 Invariant: whatever a plan replaces or deletes is part of the state that its undo checkpoint holds. Nothing in the
-worktree is written here.
+worktree is written here. Not promised: that a plan still holds later; carrying it out finds that out.
 """
 
+import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from hub.checkpoint import operations
+from hub.checkpoint.authors import Author, choose_reach, is_only
+from hub.checkpoint.branches import plan_move
+from hub.checkpoint.history import authors_since
 from hub.checkpoint.index_file import IndexWork
 from hub.checkpoint.meta import State
-from hub.checkpoint.planning import Draft, Planner
+from hub.checkpoint.planning import Draft, Planner, Scope
 from hub.checkpoint.records import Found, Records, checkpoint_of
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots, root_of
-from hub.checkpoint.summary import index_changes, notes
-from hub.checkpoint.values import Checkpoint, OnConflict, Plan
-from hub.errors import ConflictError, RefusedError
+from hub.checkpoint.summary import notes, plan_index, with_sizes
+from hub.checkpoint.trees import Difference, compare
+from hub.checkpoint.values import Checkpoint, HeadMove, Mark, OnConflict, Plan, Reach
+from hub.errors import ConflictError, RefusedError, UsageError
 
 DRAFTS = 5
 """How often a plan is drawn up anew because a path in its way had to be captured first."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """How a restore was asked for. `paths` narrow it to these and what lies below."""
+    """How a restore was asked for. `paths` narrow it to these and what lies below.
+
+    `history` are the captures of the worktree in order of time; with `head` the branch moves, too, and `kept_head_ref`
+    is the ref that keeps what comes off it.
+    """
 
     paths: Sequence[str] | None = None
+    reach: Reach | None = None
+    owner: str | None = None
+    history: Sequence[Mark] = ()
+    head: bool = False
+    kept_head_ref: str | None = None
+
+    def check(self) -> None:
+        """Raise UsageError invalid_params for what does not go together."""
+        if self.reach == "session" and self.owner is None:
+            raise UsageError("A restore with reach session needs to know whose changes it takes back.")
+        if self.head and (self.paths is not None or self.reach == "session"):
+            raise UsageError("The branch moves only together with the whole tree: leave --paths or --reach out.")
+
+    @property
+    def names(self) -> tuple[bytes, ...] | None:
+        """The wanted paths as bytes."""
+        return None if self.paths is None else tuple(os.fsencode(path).rstrip(b"/") for path in self.paths)
 
 
 class Plans:
@@ -47,45 +73,88 @@ class Plans:
         return found
 
     def draft(self, target: Found, wish: Wish) -> tuple[Snapshot, Draft]:
-        """Return the present state and the plan for files; what the plan needs captured is captured."""
+        """Return the present state and the plan for files; what the plan needs captured is captured.
+
+        Raises RefusedError head_needs_tree when the branch is to move and others have changed files.
+        """
+        wish.check()
         forced: set[bytes] = set()
         for _ in range(DRAFTS):
             now = self._snapshots.take(_no_progress, forced)
-            draft = Planner(self._store, now, target.state, wish.paths).draft()
+            found = compare(self._store.side, now.state, target.state)
+            draft = Planner(self._store, now, target.state, self._scope(target, now, wish, found)).draft(found)
             if draft.needed <= forced:
                 return now, draft
             forced |= draft.needed
         raise ConflictError("The worktree changes too fast to plan a restore.", code="files_moved", retryable=True)
 
-    def plan(self, target: Found, undo: Checkpoint, now: Snapshot, draft: Draft, wish: Wish) -> Plan:
-        """Return the whole plan. Raises RefusedError operation_changed."""
-        whole = wish.paths is None
-        if whole and target.state.operation != now.state.operation:
+    def _scope(self, target: Found, now: Snapshot, wish: Wish, found: Sequence[Difference]) -> Scope:
+        scope = Scope(paths=wish.names, owner=wish.owner)
+        authors = self._authors(target, now, wish, [d for d in found if scope.covers(d.name)])
+        reach = choose_reach(wish.reach, wish.owner, authors.values())
+        if wish.head and reach == "session":
             raise RefusedError(
-                f"The checkpoint was taken with {operations.name_of(target.state.operation)} in progress, now it is "
-                f"{operations.name_of(now.state.operation)}: files and index alone would not fit.",
-                code="operation_changed",
-                hint="End or abort the operation first, or restore single paths.",
+                "Others have changed files since: the branch moves only together with the whole tree.",
+                code="head_needs_tree",
+                hint="Say --reach tree to take their changes back as well, or leave --head out.",
             )
-        moved = whole and target.state.index.digest != now.state.index.digest
-        ahead = operations.distance(self._store.user, target.state.head, now.state.head)
+        mine = frozenset(name for name, author in authors.items() if is_only(author, wish.owner))
+        return Scope(paths=scope.paths, reach=reach, owner=wish.owner, mine=mine, authors=authors)
+
+    def _authors(
+        self, target: Found, now: Snapshot, wish: Wish, wanted: Sequence[Difference]
+    ) -> Mapping[bytes, Author]:
+        if wish.owner is None and not wish.history:
+            return {}
+        bits = any((d.old_mode, d.old_oid) == (d.new_mode, d.new_oid) for d in wanted)
+        names = {d.name for d in wanted}
+        return authors_since(self._store, target, now.state, wish.history, names, bits=bits)
+
+    def plan(self, target: Found, undo: Checkpoint, now: Snapshot, draft: Draft, wish: Wish) -> Plan:
+        """Return the whole plan. Raises RefusedError operation_changed, and as `plan_move`."""
+        whole = wish.paths is None
+        if whole:
+            self._check_operation(now.state, target.state)
+        head = plan_move(self._store.user, now.state, target.state, wish.kept_head_ref) if wish.head else None
+        names = None if draft.reach == "tree" else draft.names
+        index = plan_index(self._store.side, now.state.index, target.state.index, names if whole else frozenset())
+        ahead = self._ahead(now.state, target.state, head)
+        told = notes(now.state, target.state, ahead, whole=whole, reach=draft.reach, head=head)
+        writes, creations, deletions = with_sizes(self._store.side, draft.writes, draft.creations, draft.deletions)
         return Plan(
             txid=secrets.token_hex(8),
             target=checkpoint_of(target),
             undo=undo,
-            writes=tuple(draft.writes),
-            creations=tuple(draft.creations),
-            deletions=tuple(draft.deletions),
+            writes=writes,
+            creations=creations,
+            deletions=deletions,
             displaced=tuple(draft.displaced),
             made_dirs=tuple(draft.made_dirs),
             removed_dirs=tuple(draft.removed_dirs),
             changed_dirs=tuple(draft.changed_dirs),
             kept=tuple(draft.kept),
-            index_changes=index_changes(self._store.side, now.state, target.state) if moved else (),
-            restores_index=moved,
+            index_changes=index.changes,
+            restores_index=index.restores,
             head_distance=ahead,
-            notes=notes(now.state, target.state, ahead, whole=whole),
+            notes=(*told, index.note) if whole and index.note else tuple(told),
+            reach=draft.reach,
+            index_names=index.names,
+            head=head,
         )
+
+    def _ahead(self, now: State, target: State, head: HeadMove | None) -> int:
+        if head is not None:
+            return 0 if head.forward else head.commits
+        return operations.distance(self._store.user, target.head, now.head)
+
+    def _check_operation(self, now: State, target: State) -> None:
+        if target.operation != now.operation:
+            raise RefusedError(
+                f"The checkpoint was taken with {operations.name_of(target.operation)} in progress, now it is "
+                f"{operations.name_of(now.operation)}: files and index alone would not fit.",
+                code="operation_changed",
+                hint="End or abort the operation first, or restore single paths.",
+            )
 
     def index_work(self, plan: Plan, on_conflict: OnConflict) -> IndexWork | None:
         """Return what is to be done to the index, None when it stays; only files may have moved since the plan.

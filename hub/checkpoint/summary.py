@@ -1,33 +1,80 @@
 """What a plan tells besides its files: staged entries that change, where HEAD stands, what stays as it is."""
 
-from hub.checkpoint.meta import State
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from hub.checkpoint.branches import name_of
+from hub.checkpoint.meta import IndexState, State
 from hub.checkpoint.repository import Repository
-from hub.checkpoint.trees import differences
-from hub.checkpoint.values import show
+from hub.checkpoint.trees import changed_names, differences
+from hub.checkpoint.values import HeadMove, Reach, Step, show
 
 
-def index_changes(side: Repository, now: State, target: State) -> tuple[str, ...]:
+class IndexPlan(msgspec.Struct, frozen=True):
+    """What becomes of the index: which entries go back; `names` is None when it goes back as a whole."""
+
+    restores: bool
+    changes: tuple[str, ...] = ()
+    names: tuple[bytes, ...] | None = None
+    note: str | None = None
+
+
+def plan_index(side: Repository, now: IndexState, target: IndexState, names: frozenset[bytes] | None) -> IndexPlan:
+    """Return the plan for the index; `names` narrow it to the entries of these files."""
+    if now.digest == target.digest:
+        return IndexPlan(restores=False)
+    if names is None:
+        return IndexPlan(restores=True, changes=_changes(side, now, target))
+    if any(state.raw is not None or state.stages for state in (now, target)):
+        note = "The index stays as it is: it has conflicts or flags, and only some of its entries would go back."
+        return IndexPlan(restores=False, note=note)
+    found = tuple(d.name for d in differences(side, now.tree, target.tree) if d.name in names)
+    return IndexPlan(restores=bool(found), changes=tuple(sorted(map(show, found))), names=found)
+
+
+def _changes(side: Repository, now: IndexState, target: IndexState) -> tuple[str, ...]:
     """Return the paths whose staged entries differ; empty when only flags do."""
-    pairs = [(now.index.tree, target.index.tree)]
-    empty = side.line("mktree")
-    stages = sorted(now.index.stages.keys() | target.index.stages.keys())
-    pairs += [(now.index.stages.get(stage, empty), target.index.stages.get(stage, empty)) for stage in stages]
-    return tuple(sorted({show(d.name) for old, new in pairs for d in differences(side, old, new)}))
+    pairs = [(now.tree, target.tree)]
+    stages = sorted(now.stages.keys() | target.stages.keys())
+    if stages:
+        empty = side.line("mktree")
+        pairs += [(now.stages.get(stage, empty), target.stages.get(stage, empty)) for stage in stages]
+    return tuple(sorted({show(name) for names in changed_names(side, pairs) for name in names}))
 
 
-def notes(now: State, target: State, ahead: int, *, whole: bool) -> tuple[str, ...]:
-    """Return sentences for people about what a restore does not change."""
+def with_sizes(side: Repository, *lists: Sequence[Step]) -> list[tuple[Step, ...]]:
+    """Return the same lists of steps, with the sizes of what is there and of what comes."""
+    sizes = side.sizes(oid for step in itertools.chain(*lists) for oid in (step.old_oid, step.new_oid) if oid)
+    return [tuple(_with_size(step, sizes) for step in steps) for steps in lists]
+
+
+def _with_size(step: Step, sizes: dict[str, int]) -> Step:
+    old, new = sizes.get(step.old_oid or ""), sizes.get(step.new_oid or "")
+    return msgspec.structs.replace(step, old_size=old, new_size=new)
+
+
+def notes(now: State, target: State, ahead: int, *, whole: bool, reach: Reach, head: HeadMove | None) -> list[str]:
+    """Return sentences for people about what a restore does not change, and how the branch moves."""
     found = []
     if now.branch != target.branch:
-        found.append(f"The checkpoint was taken on {_branch(target)}; you are on {_branch(now)} and stay there.")
-    if now.head != target.head:
+        found.append(f"The checkpoint was taken on {name_of(target.branch)}; you are on {name_of(now.branch)}.")
+    if head is not None:
+        found.append(_of_head(head))
+    elif now.head != target.head:
         found.append(f"HEAD stays where it is: it has {ahead} commit(s) that the checkpoint's HEAD does not have.")
     if not whole:
         found.append("The index stays as it is: only some paths are restored.")
+    if reach == "session":
+        found.append("Only what this session alone has changed since is restored; the rest is listed as kept.")
     if target.uncaptured:
         found.append(f"{len(target.uncaptured)} path(s) were not captured at the checkpoint and stay as they are.")
-    return tuple(found)
+    return found
 
 
-def _branch(state: State) -> str:
-    return state.branch.removeprefix("refs/heads/") if state.branch else "no branch"
+def _of_head(move: HeadMove) -> str:
+    name = name_of(move.ref) if move.ref != "HEAD" else "HEAD"
+    if move.forward:
+        return f"{name} goes forward again by {move.commits} commit(s)."
+    return f"{move.commits} commit(s) come off {name}; they are kept under refs/turnback/{move.kept_ref}."

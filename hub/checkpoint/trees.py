@@ -49,7 +49,7 @@ def changed_names(side: Repository, pairs: Sequence[tuple[str, str]]) -> list[fr
 
 
 def _blocks(out: bytes) -> list[frozenset[bytes]]:
-    """Return the names below each line that repeats a pair; entries begin with a colon and hold no newline before it."""
+    """Return the names below each line that repeats a pair; entries begin with a colon, such lines never do."""
     found: list[set[bytes]] = []
     at = 0
     while at < len(out):

@@ -29,7 +29,8 @@ class FilesMoved(ConflictError):
 
     def __init__(self, paths: Sequence[str]) -> None:
         more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
-        text = f"Nothing was restored: {', '.join(paths[:SHOWN])}{more} changed since the restore was planned."
+        have = "has" if len(paths) == 1 else "have"
+        text = f"Nothing was restored: {', '.join(paths[:SHOWN])}{more} {have} changed since it was planned."
         super().__init__(text, hint="Plan it again, or say whose content to keep where both changed.", retryable=True)
         self.details = {"paths": list(paths)}
 

@@ -1,0 +1,202 @@
+"""How a restore ends when something fails, what a plan tells, and what is said when the way back is broken."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hub.checkpoint.engine import Engine
+from hub.checkpoint.values import CheckpointError, Plan
+from hub.errors import TurnbackError
+from tests.checkpoint.world import World, differing, restore
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    w = World(tmp_path / "w")
+    w.base()
+    w.engine().capture("ses/1", labels={})
+    w.agent()
+    return w
+
+
+def planned(engine: Engine) -> Plan:
+    return engine.plan("ses/1", undo_ref="ses/1u", labels={})
+
+
+def at_target(tmp_path: Path) -> dict[bytes, tuple[str, int, bytes]]:
+    w = World(tmp_path / "target")
+    w.base()
+    return w.files()
+
+
+def failing_at(wanted: str, passed: list[str]) -> Callable[[str], None]:
+    """Return a hook that meets a full disk at one step, by name or by number (`#3`)."""
+
+    def hook(step: str) -> None:
+        passed.append(step)
+        if wanted in (step, f"#{len(passed) - 1}"):
+            raise OSError(28, "No space left on device")
+
+    return hook
+
+
+def leftovers(w: World) -> list[str]:
+    return os.listdir(Path(w.root, ".git/turnback/txn"))
+
+
+@pytest.mark.parametrize("step", ["committed", "cleaning"])
+def test_after_the_commit_point_nothing_that_fails_undoes_it(world: World, tmp_path: Path, step: str) -> None:
+    """The restore counts, the worktree is free for others, and the next call cleans up."""
+    engine, target = world.engine(), at_target(tmp_path)
+    plan = planned(engine)
+    engine.apply(plan)
+    engine.hook = failing_at(step, [])
+    assert engine.finish(plan.txid) == ()
+    assert differing(target, world.files()) == {}
+    assert leftovers(world) == [plan.txid]
+    other = world.engine(lock_wait_s=0.0)
+    other.capture("ses/2", labels={})
+    assert leftovers(world) == []
+    assert differing(target, world.files()) == {}
+    engine.hook = lambda _: None
+    engine.capture("ses/3", labels={})
+
+
+def test_what_a_failed_clean_up_left_is_still_put_aside(world: World) -> None:
+    """An editor wrote on into the old file, and the disk was full when the restore ended: its bytes are kept."""
+    engine = world.engine()
+    plan = planned(engine)
+    with open(world.path("a.txt"), "ab") as editor:
+        engine.apply(plan)
+        editor.write(b"typed on\n")
+    engine.hook = failing_at("committed", [])
+    engine.finish(plan.txid)
+    (recovered,) = world.engine().recover(lambda _: False)
+    assert (recovered.direction, [kept.path for kept in recovered.rescued]) == ("forward", ["a.txt"])
+    assert Path(recovered.rescued[0].reason.removeprefix("moved to ")).read_bytes().endswith(b"typed on\n")
+    assert leftovers(world) == []
+
+
+def test_before_the_commit_point_the_caller_may_try_again(world: World, tmp_path: Path) -> None:
+    engine, target = world.engine(), at_target(tmp_path)
+    plan = planned(engine)
+    engine.apply(plan)
+    engine.hook = failing_at("finishing", [])
+    with pytest.raises(CheckpointError) as failed:
+        engine.finish(plan.txid)
+    assert failed.value.code == "disk_full"
+    with pytest.raises(TurnbackError) as refused:
+        world.engine(lock_wait_s=0.0).capture("ses/2", labels={})
+    assert refused.value.code == "workspace_busy"
+    engine.hook = lambda _: None
+    engine.finish(plan.txid)
+    assert differing(target, world.files()) == {}
+    world.engine(lock_wait_s=0.0).capture("ses/2", labels={})
+
+
+def steps_of(world: World, tmp_path: Path, end: Callable[[Engine, str], object]) -> list[str]:
+    """Return the steps that the end of an applied restore has."""
+    w, passed = world.copy(tmp_path / "counted"), []
+    engine = w.engine()
+    plan = planned(engine)
+    engine.apply(plan)
+    engine.hook = failing_at("", passed)
+    end(engine, plan.txid)
+    return passed
+
+
+def abort(engine: Engine, txid: str) -> object:
+    return engine.abort(txid)
+
+
+def recover(engine: Engine, txid: str) -> object:
+    return engine.recover(lambda _: False)
+
+
+@pytest.mark.parametrize("end", [abort, recover])
+def test_an_end_that_fails_on_the_way_back_is_ended_by_the_next_call(
+    world: World, tmp_path: Path, end: Callable[[Engine, str], object]
+) -> None:
+    before = world.state()
+    steps = steps_of(world, tmp_path, end)
+    assert {"back:index", "back:clean"} <= set(steps)
+    for number in range(0, len(steps), 5):
+        w = world.copy(tmp_path / f"{number}")
+        engine = w.engine()
+        plan = planned(engine)
+        engine.apply(plan)
+        engine.hook = failing_at(f"#{number}", [])
+        if steps[number] == "back:clean":
+            end(engine, plan.txid)
+        else:
+            with pytest.raises(CheckpointError) as failed:
+                end(engine, plan.txid)
+            assert failed.value.code == "disk_full"
+        other = w.engine(lock_wait_s=0.0)
+        assert other.capture("ses/2", labels={}).tree_digest == other.get("ses/1u").tree_digest
+        assert (differing(before, w.state()), leftovers(w)) == ({}, [])
+        engine.capture("ses/3", labels={})
+
+
+def test_the_way_back_after_a_failed_clean_up_is_no_failure(world: World) -> None:
+    before, engine = world.state(), world.engine()
+    plan = planned(engine)
+    engine.apply(plan)
+    engine.hook = failing_at("back:clean", [])
+    assert engine.abort(plan.txid) == ()
+    assert differing(before, world.state()) == {}
+    world.engine(lock_wait_s=0.0).capture("ses/2", labels={})
+    assert leftovers(world) == []
+
+
+def test_a_failure_at_each_step_of_a_restore_takes_it_back(world: World, tmp_path: Path) -> None:
+    before, passed = world.state(), []
+    w = world.copy(tmp_path / "counted")
+    engine = w.engine()
+    engine.hook = failing_at("", passed)
+    restore(engine, "ses/1", "ses/1u")
+    first, last = passed.index("staging"), passed.index("applied")
+    for number in range(first, last, 4):
+        w = world.copy(tmp_path / f"{number}")
+        engine = w.engine()
+        engine.hook = failing_at(f"#{number}", [])
+        with pytest.raises(CheckpointError):
+            restore(engine, "ses/1", "ses/1u")
+        assert (differing(before, w.state()), leftovers(w)) == ({}, []), passed[number]
+        w.engine(lock_wait_s=0.0).capture("ses/2", labels={})
+
+
+def test_one_that_cannot_be_ended_does_not_hold_up_the_others(world: World) -> None:
+    engine = world.engine()
+    plan = planned(engine)
+    engine.apply(plan)
+    broken = Path(world.root, ".git/turnback/txn/0000")
+    broken.mkdir()
+    (broken / "plan.json").write_text("{")
+    with pytest.raises(CheckpointError) as failed:
+        engine.recover(lambda _: True)
+    assert failed.value.code == "journal_unreadable"
+    assert leftovers(world) == ["0000"]
+
+
+def test_a_plan_is_a_value(world: World, tmp_path: Path) -> None:
+    """It can be sent, read by others and carried out from what was sent; its id is that of the restore."""
+    target = at_target(tmp_path)
+    plan = planned(world.engine())
+    sent = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
+    assert (sent, sent.id) == (plan, plan.txid)
+    engine = world.engine()
+    engine.apply(sent)
+    engine.finish(sent.id)
+    assert differing(target, world.files()) == {}
+
+
+def test_a_plan_tells_sizes(world: World) -> None:
+    plan = world.engine().preview("ses/1")
+    sizes = {step.path: (step.old_size, step.new_size) for step in (*plan.writes, *plan.creations, *plan.deletions)}
+    assert sizes["a.txt"] == (len("a by the agent\n"), len("a modified by the user\n"))
+    assert sizes["new/n.txt"] == (4, None)
+    assert sizes["dir/sub/e.txt"] == (None, len("dir/sub/e.txt at base\n"))
