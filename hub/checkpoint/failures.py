@@ -5,6 +5,7 @@ Invariant: nothing is swallowed: every failure goes on as a CheckpointError that
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 
 from hub.checkpoint.repository import GitFailed
@@ -23,13 +24,22 @@ _SAID = {
     "Read-only file system": "store_unwritable",
     "Permission denied": "store_unwritable",
     "insufficient permission for adding an object": "store_unwritable",
+    "not a git repository": "worktree_gone",
 }
 """What git prints, in the C locale, when the system refused."""
 
 _HINTS = {
     "disk_full": "Free some space on that file system and try again.",
     "store_unwritable": "The repository's git directory must be writable for the user the hub runs as.",
+    "worktree_gone": "The checkpoints lie in the repository's git directory: bring it back to where it was.",
 }
+
+
+def check_there(*folders: bytes) -> None:
+    """Raise CheckpointError worktree_gone when one of the folders that make a worktree is missing."""
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise _error(f"{os.fsdecode(folder)} is gone; nothing can be captured or restored there.", "worktree_gone")
 
 
 @contextlib.contextmanager

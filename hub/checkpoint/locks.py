@@ -5,6 +5,7 @@ inherited its descriptor ends. Not promised: anything against programs other tha
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -15,6 +16,7 @@ import msgspec
 from hub.errors import RefusedError
 
 POLL_S = 0.02
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -71,9 +73,8 @@ class WorktreeLock:
                     f"This worktree is in use by {holder}.", code="workspace_busy", retryable=True, retry_after_s=1.0
                 )
             time.sleep(POLL_S)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, msgspec.json.encode(Holder(os.getpid(), owner)), 0)
         self._descriptor = descriptor
+        _sign(descriptor, owner)
 
 
 def _try(descriptor: int) -> bool:
@@ -82,6 +83,16 @@ def _try(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _sign(descriptor: int, owner: str) -> None:
+    """Write down who holds the lock. It is held without that, too: on a full disk nobody is named."""
+    os.ftruncate(descriptor, 0)
+    try:
+        os.pwrite(descriptor, msgspec.json.encode(Holder(os.getpid(), owner)), 0)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
 
 
 def _holder(descriptor: int) -> str:

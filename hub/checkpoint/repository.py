@@ -8,6 +8,7 @@ of the private index; who holds the worktree's lock may remove it.
 
 import contextlib
 import os
+import shlex
 import subprocess
 import tempfile
 import time
@@ -118,7 +119,11 @@ class Repository:
 
     def with_index(self, index: bytes) -> "Repository":
         """Return the same view with another index file."""
-        twin = Repository(self.top, {**self._environment, "GIT_INDEX_FILE": os.fsdecode(index)})
+        return self.with_environment({"GIT_INDEX_FILE": os.fsdecode(index)})
+
+    def with_environment(self, environment: Mapping[str, str]) -> "Repository":
+        """Return the same view with some variables set otherwise."""
+        twin = Repository(self.top, {**self._environment, **environment})
         twin.deadline, twin.inherit = self.deadline, self.inherit
         return twin
 
@@ -224,7 +229,7 @@ def _explained(directory: Path, failure: GitFailed) -> UsageError:
         return UsageError(
             f"{directory} is in a repository that belongs to somebody else; git refuses to work there.",
             code="foreign_owner",
-            hint=f"If you trust it: git config --global --add safe.directory {directory}",
+            hint=f"If you trust it: {_trusting(directory, failure)}",
         )
     if failure.status == 127:
         return _git_missing()
@@ -245,6 +250,13 @@ def _explained(directory: Path, failure: GitFailed) -> UsageError:
         code="not_a_repository",
         hint="`git init` in it makes it one; nothing needs to be committed.",
     )
+
+
+def _trusting(directory: Path, failure: GitFailed) -> str:
+    """Return the command line that makes git trust a repository, as git itself gives it."""
+    lines = (line.strip() for line in failure.stderr.splitlines())
+    own = next((line for line in lines if line.startswith("git config")), None)
+    return own or f"git config --global --add safe.directory {shlex.quote(str(directory))}"
 
 
 def _git_missing() -> UsageError:
