@@ -17,7 +17,7 @@ from hub.checkpoint.folder_lock import FolderLock
 from hub.checkpoint.journal import DONE, PLAN, Transaction
 from hub.checkpoint.keeping import Keeping
 from hub.checkpoint.meta import Part, State
-from hub.checkpoint.parts import Parts, Seen, joined_digest, key_of, no_parts, not_seen
+from hub.checkpoint.parts import Parts, Seen, joined_digest, no_parts, not_seen
 from hub.checkpoint.plans import Plans, Wish
 from hub.checkpoint.records import Broken, Found, Hole, Records, checkpoint_of, describe, told_broken
 from hub.checkpoint.restore import Restorer, applied
@@ -137,11 +137,11 @@ class Engine(Keeping):
             old = self._records.find(old_ref)
             if new_ref is not None:
                 new = self._records.find(new_ref)
-                parts(old.meta.parts, set(new.meta.parts))
+                parts(old.meta.parts, new.meta.parts, ())
                 yield old.state, new.state
             else:
                 now = self._snapshots.take(_no_progress)
-                parts(old.meta.parts, {key_of(name) for name in now.nested})
+                parts(old.meta.parts, None, now.nested)
                 yield old.state, now.state
 
     def plan(
@@ -308,8 +308,8 @@ class Engine(Keeping):
         return self._store.room
 
     def identity(self) -> str:
-        """Return the id of the store, which stays when the folder moves together with it."""
-        return self._store.identity()
+        """Return the id of the store, which stays when the folder moves together with it; empty before it is used."""
+        return self._store.identity() if os.path.isdir(self._store.room) else ""
 
     def _with(self, parts: Parts, snapshot: Snapshot, target: Mapping[str, Part]) -> Mapping[str, Part]:
         """Have the parts captured; the time that they take is given to this engine as well."""

@@ -6,7 +6,7 @@ of the whole says which parts it has. Decisions only.
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hub.checkpoint.meta import Missed, Part, text
 from hub.checkpoint.values import Checkpoint
@@ -25,11 +25,13 @@ def no_parts(nested: Sequence[bytes], target: Mapping[str, Part]) -> Mapping[str
     return {}
 
 
-Seen = Callable[[Mapping[str, Part], Collection[str]], None]
-"""Is told, when states are compared, which parts the old one has and the paths of those that the new one has."""
+Seen = Callable[[Mapping[str, Part], Mapping[str, Part] | None, Sequence[bytes]], None]
+"""Is told, when states are compared, the parts of the old one and of the new one; of the worktree as it is now (None),
+the nested repositories.
+"""
 
 
-def not_seen(old: Mapping[str, Part], new: Collection[str]) -> None:
+def not_seen(old: Mapping[str, Part], new: Mapping[str, Part] | None, nested: Sequence[bytes]) -> None:
     """Nobody wants to know."""
 
 

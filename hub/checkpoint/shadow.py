@@ -116,16 +116,15 @@ def store_for(directory: Path, stores: Path | None, *, always: bool) -> Store:
     Without `stores` there is no shadow store. Raises UsageError: not_a_directory, not_a_repository,
     protected_directory, foreign_owner, git_missing.
     """
-    if always and stores is not None:
-        return ShadowStore(directory, stores)
     try:
         store = Store(directory) if stores is None else GitStore(directory, stores)
     except NoRepository:
         if stores is None:
             raise
         return ShadowStore(directory, stores)
-    check_place(Path(os.fsdecode(store.top)))
-    return store
+    top = Path(os.fsdecode(store.top))
+    check_place(top)
+    return store if stores is None or not always else ShadowStore(top, stores)
 
 
 def place_of(top: Path) -> Place:

@@ -1,0 +1,562 @@
+"""Several units as one: submodules, nested repositories, further roots; whatever is killed, all go one way."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hub.checkpoint.engine import Engine
+from hub.checkpoint.units import Units
+from hub.checkpoint.values import Plan
+from hub.errors import ConflictError, NotFoundError, TurnbackError
+from tests.checkpoint.world import World, differing
+
+CHILD = str(Path(__file__).with_name("units_child.py"))
+
+
+class Workspace:
+    """A repository with a submodule and a nested repository, and a second root."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        source = World(base / "source")
+        source.put("s.txt", "s\n")
+        source.commit()
+        self.top = World(base / "w")
+        self.top.base()
+        self.top.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(source.root), "sub")
+        self.top.commit("with submodule")
+        self.sub = World.at(base / "w" / "sub")
+        self.nested = World(base / "w" / "dir" / "nested")
+        self.nested.base()
+        self.other = World(base / "other")
+        self.other.base()
+
+    def units(self, **options: Any) -> Units:
+        return Units.open([self.top.root, self.other.root], **options)
+
+    def worlds(self) -> tuple[World, ...]:
+        return self.top, self.sub, self.nested, self.other
+
+    def edit(self, text: str = "edited\n") -> None:
+        """Change something in each unit, the index too."""
+        for number, world in enumerate(self.worlds()):
+            world.put(f"edited{number}.txt", text)
+            world.git("add", f"edited{number}.txt")
+            world.put("a.txt", f"{number} {text}")
+
+    def state(self) -> dict[str, Any]:
+        found = {str(number): world.state() for number, world in enumerate(self.worlds())}
+        inside = (b"sub/", b"dir/nested/")
+        return found | {"0": outside(self.top, *inside)}
+
+
+def outside(world: World, *inside: bytes) -> dict[str, Any]:
+    """Return a state without what lies in the repositories inside, their git directories too."""
+    state = world.state()
+    return state | {"files": {name: row for name, row in state["files"].items() if not name.startswith(inside)}}
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Workspace:
+    workspace = Workspace(tmp_path)
+    workspace.sub.put("s.txt", "dirty\n")
+    return workspace
+
+
+def restore(units: Units, target: str, undo: str, **options: Any) -> Plan:
+    plan = units.plan(target, undo_ref=undo, labels={}, **options)
+    units.apply(plan)
+    units.finish(plan.txid)
+    return plan
+
+
+def code_of(call: Callable[..., Any], *words: Any, **options: Any) -> str:
+    with pytest.raises(TurnbackError) as raised:
+        call(*words, **options)
+    return raised.value.code
+
+
+def part_refs(world: World) -> list[bytes]:
+    return [name for name in world.git("for-each-ref", "--format=%(refname)").split() if b"/turnback/part/" in name]
+
+
+def spawns(monkeypatch: pytest.MonkeyPatch, trace: Path) -> Callable[[], int]:
+    """Return a count of the git processes started so far."""
+    monkeypatch.setenv("GIT_TRACE2_EVENT", str(trace))
+    return lambda: trace.read_text().count('"event":"version"') if trace.exists() else 0
+
+
+def test_c22_c23_c24_all_units_come_back_and_undo_brings_back_what_was_there(ws: Workspace) -> None:
+    first = ws.state()
+    taken = ws.units().capture("ses/1", labels={"run": "1"})
+    assert (taken.uncaptured, taken.files) == ((), 17)
+    assert differing(first, ws.state()) == {}
+    ws.edit()
+    ws.sub.git("commit", "-qm", "by the agent")
+    second = ws.state()
+    plan = restore(ws.units(), "ses/1", "ses/1u")
+    assert {"edited0.txt", "sub/edited1.txt", "dir/nested/edited2.txt", f"{ws.other.root}/edited3.txt"} == {
+        step.path for step in plan.deletions if "edited" in step.path
+    }
+    assert any(note.startswith("In sub: HEAD stays") for note in plan.notes)
+    now = ws.state()
+    for unit in ("0", "2", "3"):
+        assert differing(first[unit], now[unit]) == {}
+    assert (first["1"]["files"], first["1"]["index"]) == (now["1"]["files"], now["1"]["index"])
+    restore(ws.units(), "ses/1u", "ses/2u")
+    assert differing(second, ws.state()) == {}
+
+
+def test_a_single_unit_is_as_the_engine_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same values, and not one git process more."""
+    seen = []
+    for kind, name in ((Engine.open, "one"), (lambda root: Units.open([root]), "two")):
+        w = World(tmp_path / name / "w")
+        w.base()
+        engine = kind(w.root)
+        engine.capture("ses/0", labels={})
+        w.agent()
+        count = spawns(monkeypatch, tmp_path / f"{name}.trace")
+        steps = []
+        for call in (
+            lambda engine=engine: engine.capture("ses/1", labels={"a": "b"}),
+            lambda engine=engine: engine.diff("ses/0", "ses/1"),
+            lambda engine=engine: engine.patch("ses/0", None, ["a.txt"]),
+            lambda engine=engine: engine.preview("ses/0"),
+        ):
+            steps.append((call(), count()))
+        plan = engine.plan("ses/0", undo_ref="ses/0u", labels={})
+        steps.append((engine.apply(plan), engine.finish(plan.txid), count()))
+        engine.forget(["ses/0u"])
+        steps.append((engine.list(), count()))
+        seen.append([_plain(step) for step in steps])
+        assert not (w.root / ".git/turnback/joint").exists()
+        assert not (w.root / ".git/turnback/parts.json").exists()
+    assert seen[0] == seen[1]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without what differs between two worlds on purpose: ids of commits, times, transactions."""
+    built = msgspec.to_builtins(value)
+
+    def clean(part: Any) -> Any:
+        if isinstance(part, dict):
+            apart = ("commit", "tree_digest", "created_at", "txid", "id")
+            return {key: clean(inner) for key, inner in part.items() if key not in apart}
+        return [clean(inner) for inner in part] if isinstance(part, list | tuple) else part
+
+    return clean(built)
+
+
+def test_the_checkpoint_of_each_unit_is_its_own(ws: Workspace) -> None:
+    ws.units().capture("ses/1", labels={"run": "1"})
+    for world in (ws.sub, ws.nested, ws.other):
+        (name,) = part_refs(world)
+        assert world.git(
+            "show", f"{name.decode()}:worktree/a.txt" if world is not ws.sub else f"{name.decode()}:worktree/s.txt"
+        )
+    assert part_refs(ws.top) == []
+    assert [row.ref for row in ws.units().list()] == ["ses/1"]
+    assert Engine.open(ws.nested.root).list() == []
+
+
+def test_nothing_changed_is_the_same_commit_and_a_change_in_a_unit_is_another(ws: Workspace) -> None:
+    first = ws.units().capture("ses/1", labels={})
+    again = ws.units().capture("ses/2", labels={})
+    assert (again.commit, again.unchanged_since, again.bytes) == (first.commit, "ses/1", 0)
+    ws.nested.put("a.txt", "changed\n")
+    third = ws.units().capture("ses/3", labels={})
+    assert (third.unchanged_since, third.tree_digest == first.tree_digest) == (None, False)
+    ws.units().forget(["ses/1"])
+    restore(ws.units(), "ses/2", "ses/2u")
+    assert ws.nested.get("a.txt") == b"a modified by the user\n"
+
+
+def test_diff_and_patch_show_the_paths_of_all_units(ws: Workspace) -> None:
+    units = ws.units()
+    units.capture("ses/1", labels={})
+    ws.edit()
+    units.capture("ses/2", labels={})
+    wanted = ["a.txt", "edited0.txt", "sub/a.txt", "sub/edited1.txt", "dir/nested/a.txt", "dir/nested/edited2.txt"]
+    wanted += [f"{ws.other.root}/a.txt", f"{ws.other.root}/edited3.txt"]
+    for newer in ("ses/2", None):
+        assert [change.path for change in units.diff("ses/1", newer)] == sorted(wanted)
+        text = units.patch("ses/1", newer)
+        assert "+++ b/sub/edited1.txt\n" in text
+        assert "--- a/dir/nested/a.txt\n" in text
+        assert units.patch("ses/1", newer, ["sub/edited1.txt"]).count("+++ ") == 1
+        assert units.patch("ses/1", newer, ["dir"]).count("+++ ") == 2
+
+
+def test_only_some_paths_of_some_units(ws: Workspace) -> None:
+    ws.units().capture("ses/1", labels={})
+    ws.edit()
+    plan = restore(ws.units(), "ses/1", "ses/1u", paths=["sub/edited1.txt", f"{ws.other.root}/a.txt"])
+    assert [step.path for step in (*plan.writes, *plan.deletions)] == [f"{ws.other.root}/a.txt", "sub/edited1.txt"]
+    assert (ws.nested.get("a.txt"), ws.other.exists("edited3.txt"), ws.sub.exists("edited1.txt")) == (
+        b"2 edited\n",
+        True,
+        False,
+    )
+    ws.edit("again\n")
+    restore(ws.units(), "ses/1u", "ses/2u")
+    assert (ws.nested.get("a.txt"), ws.top.get("a.txt")) == (b"2 edited\n", b"0 edited\n")
+
+
+def test_a_preview_writes_nothing(ws: Workspace) -> None:
+    units = ws.units()
+    units.capture("ses/1", labels={})
+    ws.edit()
+    before, refs = ws.state(), [part_refs(world) for world in ws.worlds()]
+    plan = units.preview("ses/1")
+    assert "sub/edited1.txt" in {step.path for step in plan.deletions}
+    assert [part_refs(world) for world in ws.worlds()] == refs
+    assert differing(before, ws.state()) == {}
+    assert code_of(units.apply, plan) == "plan_is_preview"
+
+
+def test_a_plan_of_several_units_survives_json(ws: Workspace) -> None:
+    first = ws.state()
+    ws.units().capture("ses/1", labels={})
+    ws.edit()
+    plan = ws.units().plan("ses/1", undo_ref="ses/1u", labels={})
+    again = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
+    assert again == plan
+    units = ws.units()
+    units.apply(again)
+    units.finish(again.id)
+    assert differing(first, ws.state()) == {}
+
+
+def test_c26_units_that_vanished_or_appeared_are_named_and_kept(ws: Workspace) -> None:
+    units = ws.units()
+    units.capture("ses/1", labels={})
+    shutil.rmtree(ws.nested.root)
+    made = World(ws.top.root / "made")
+    made.put("x", "x\n")
+    made.commit()
+    ws.top.put("a.txt", "agent\n")
+    plan = restore(units, "ses/1", "ses/1u")
+    kept = {row.path: row.reason for row in plan.kept}
+    assert "is gone" in kept["dir/nested/"]
+    assert kept["made/"] == "a repository of its own"
+    assert (made.get("x"), ws.top.get("a.txt")) == (b"x\n", b"a modified by the user\n")
+    made.put("x", "changed\n")
+    restore(units, "ses/1u", "ses/2u")
+    assert made.get("x") == b"x\n"  # part of the undo checkpoint
+
+
+def test_another_repository_in_the_place_of_a_unit_is_left_alone(ws: Workspace) -> None:
+    ws.units().capture("ses/1", labels={})
+    shutil.rmtree(ws.nested.root)
+    other = World(ws.nested.root)
+    other.put("mine", "mine\n")
+    plan = restore(ws.units(), "ses/1", "ses/1u")
+    assert "another repository" in {row.path: row.reason for row in plan.kept}["dir/nested/"]
+    assert other.get("mine") == b"mine\n"
+    assert not other.exists("a.txt")
+
+
+def test_a_part_that_was_deleted_by_hand_refuses_the_whole(ws: Workspace) -> None:
+    ws.units().capture("ses/1", labels={})
+    (name,) = part_refs(ws.nested)
+    ws.nested.git("update-ref", "-d", name)
+    ws.edit()
+    before = ws.state()
+    with pytest.raises(TurnbackError) as refused:
+        ws.units().plan("ses/1", undo_ref="ses/1u", labels={})
+    assert (refused.value.code, "dir/nested" in refused.value.message) == ("checkpoint_incomplete", True)
+    assert differing(before, ws.state()) == {}
+    assert [row.ref for row in ws.units().list()] == ["ses/1"]
+    plan = ws.units().plan("ses/1", undo_ref="ses/1u", labels={}, paths=["a.txt", "sub"])
+    assert {step.path for step in plan.writes} == {"a.txt"}
+
+
+def test_c25_c28_one_without_a_commit_is_a_unit_like_any_other(tmp_path: Path) -> None:
+    w = World(tmp_path / "w")
+    w.base()
+    empty = World(w.root / "empty")
+    empty.put("two-days", "of work\n")
+    units = Units.open([w.root])
+    assert units.capture("ses/1", labels={}).uncaptured == ()
+    empty.remove("two-days")
+    w.agent()
+    restore(units, "ses/1", "ses/1u")
+    assert empty.get("two-days") == b"of work\n"
+
+
+def test_ignored_repositories_and_deinitialised_submodules_are_no_units(ws: Workspace) -> None:
+    ws.top.put(".git/info/exclude", "dir/nested\n")
+    ws.top.git("submodule", "--quiet", "deinit", "-f", "sub")
+    Units.open([ws.top.root]).capture("ses/1", labels={})
+    assert (part_refs(ws.nested), part_refs(ws.top)) == ([], [])
+
+
+def test_a_unit_that_was_ignored_since_is_still_restored(ws: Workspace) -> None:
+    """C48: the agent hides what was captured."""
+    units = Units.open([ws.top.root])
+    units.capture("ses/1", labels={})
+    ws.nested.put("a.txt", "agent\n")
+    ws.top.put(".gitignore", "dir/\n")
+    restore(units, "ses/1", "ses/1u")
+    assert (ws.nested.get("a.txt"), ws.top.exists(".gitignore")) == (b"a modified by the user\n", False)
+
+
+def test_repositories_inside_a_folder_without_git_and_inside_each_other(tmp_path: Path) -> None:
+    folder = tmp_path / "f"
+    (folder / "plain").mkdir(parents=True)
+    (folder / "plain" / "x").write_text("x\n")
+    outer = World(folder / "be")
+    outer.base()
+    inner = World(folder / "be" / "lib")
+    inner.base()
+    units = Units.open([folder], shadow=tmp_path / "home")
+    first = outside(outer, b"lib/"), inner.state()
+    assert units.capture("ses/1", labels={}).uncaptured == ()
+    for world in (outer, inner):
+        world.agent()
+    (folder / "plain" / "x").write_text("agent\n")
+    plan = restore(units, "ses/1", "ses/1u")
+    assert {"plain/x", "be/a.txt", "be/lib/a.txt"} <= {step.path for step in plan.writes}
+    assert differing(first[0], outside(outer, b"lib/")) == {}
+    assert differing(first[1], inner.state()) == {}
+    assert (folder / "plain" / "x").read_text() == "x\n"
+    assert not (folder / ".turnback").exists()
+
+
+def test_a_capture_that_fails_in_one_unit_leaves_no_checkpoint_in_any(ws: Workspace) -> None:
+    (ws.nested.root / ".git" / "objects").rename(ws.nested.root / ".git" / "gone")
+    (ws.nested.root / ".git" / "objects").mkdir()
+    units = ws.units()
+    with pytest.raises(TurnbackError):
+        units.capture("ses/1", labels={})
+    assert units.list() == []
+    assert [part_refs(world) for world in (ws.sub, ws.other)] == [[], []]
+
+
+def test_a_name_in_use_in_one_unit_is_refused_and_the_other_checkpoint_stays(ws: Workspace) -> None:
+    units = ws.units()
+    units.capture("ses/1", labels={})
+    Engine.open(ws.top.root).forget(["ses/1"])
+    names = part_refs(ws.nested)
+    assert code_of(units.capture, "ses/1", labels={}) == "ref_exists"
+    assert part_refs(ws.nested) == names
+    units.capture("ses/2", labels={})
+
+
+def test_forget_prune_and_purge_take_the_parts_along(ws: Workspace) -> None:
+    units = ws.units()
+    for number in (1, 2):
+        ws.edit(f"{number}\n")
+        units.capture(f"ses/{number}", labels={})
+    units.forget(["ses/1"])
+    assert [len(part_refs(world)) for world in (ws.sub, ws.nested, ws.other)] == [1, 1, 1]
+    units.purge("ses")
+    assert [part_refs(world) for world in ws.worlds()] == [[], [], [], []]
+
+
+def test_a_conflict_in_one_unit_takes_all_units_back(ws: Workspace) -> None:
+    units = ws.units()
+    units.capture("ses/1", labels={})
+    ws.edit()
+    plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
+    ws.other.put("a.txt", "saved by the user\n")
+    before = ws.state()
+    assert code_of(units.apply, plan) == "files_moved"
+    assert differing(before, ws.state()) == {}
+    assert leftovers(ws) == []
+    applied = units.apply(plan, on_conflict="keep-mine")
+    assert [row.path for row in applied.conflicts] == [f"{ws.other.root}/a.txt"]
+    units.finish(plan.txid)
+    assert (ws.other.get("a.txt"), ws.sub.exists("edited1.txt")) == (b"saved by the user\n", False)
+
+
+def test_an_applied_restore_is_rolled_back_in_all_units(ws: Workspace) -> None:
+    units = ws.units()
+    units.capture("ses/1", labels={})
+    ws.edit()
+    before = ws.state()
+    plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
+    units.apply(plan)
+    assert code_of(units.capture, "ses/2", labels={}) == "restore_in_progress"
+    for world in (ws.top, ws.nested, ws.other):
+        assert code_of(Engine.open(world.root, lock_wait_s=0.05).capture, "x/1", labels={}) == "workspace_busy"
+    units.abort(plan.txid)
+    assert differing(before, ws.state()) == {}
+    assert leftovers(ws) == []
+    with pytest.raises(NotFoundError):
+        units.finish(plan.txid)
+    units.apply(plan)
+    units.finish(plan.txid)
+    with pytest.raises(NotFoundError):
+        units.abort(plan.txid)
+    assert code_of(Units.open, []) == "invalid_params"
+
+
+def test_a_final_restore_is_not_aborted(ws: Workspace) -> None:
+    units = ws.units()
+    units.capture("ses/1", labels={})
+    ws.edit()
+    plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
+    units.apply(plan)
+
+    def fail(step: str) -> None:
+        if step == "joint:done":
+            raise RuntimeError("it went wrong here")
+
+    units.hook = fail
+    with pytest.raises(RuntimeError, match="wrong here"):
+        units.finish(plan.txid)
+    units.hook = lambda step: None
+    with pytest.raises(ConflictError) as conflict:
+        units.abort(plan.txid)
+    assert conflict.value.code == "restore_final"
+    units.finish(plan.txid)
+    assert leftovers(ws) == []
+
+
+@pytest.mark.parametrize("places", [("f", "f/inner"), ("f/inner", "f")])
+def test_plain_folders_inside_each_other_are_refused(tmp_path: Path, places: tuple[str, str]) -> None:
+    (tmp_path / "f" / "inner").mkdir(parents=True)
+    directories = [tmp_path / place for place in places]
+    assert code_of(Units.open, directories, shadow=tmp_path / "home") == "roots_overlap"
+
+
+def test_a_root_named_twice_and_one_that_lies_in_another(ws: Workspace) -> None:
+    units = Units.open([ws.top.root, ws.top.root / "dir", ws.nested.root])
+    assert units.roots == (ws.top.root, ws.nested.root)
+    first = ws.state()
+    units.capture("ses/1", labels={})
+    assert len(part_refs(ws.nested)) == 1
+    ws.edit()
+    units.plan("ses/1", undo_ref="ses/1u", labels={})
+    restore(units, "ses/1", "ses/2u")
+    now = ws.state()
+    assert [unit for unit in "0123" if differing(first[unit], now[unit])] == ["3"]
+
+
+def leftovers(ws: Workspace) -> list[str]:
+    """Return what a restore left behind in any unit."""
+    rooms = [ws.top.root / ".git", ws.top.root / ".git/modules/sub", ws.nested.root / ".git", ws.other.root / ".git"]
+    found = [path for room in rooms for folder in ("txn", "joint") for path in (room / "turnback" / folder).glob("*")]
+    return [str(path) for path in (*found, *(lock for room in rooms for lock in room.glob("*.lock")))]
+
+
+def killed(ws: Workspace, call: str, step: str) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, CHILD, call, step, str(ws.top.root), str(ws.other.root)]
+    return subprocess.run(words, capture_output=True, check=False, cwd=Path(__file__).parents[2])
+
+
+JOINTS = ("joint:beginning", "joint:apply:", "joint:apply:sub", "staging", "sub:begun", "dir/nested:applied")
+ENDS = ("joint:applied", "joint:finishing", "joint:done", "joint:end:sub", "sub:committed", "joint:end:dir/nested")
+
+
+def side(ws: Workspace, before: dict[str, Any], after: dict[str, Any]) -> str:
+    now = ws.state()
+    if differing(before, now) == {}:
+        return "before"
+    mixed = {unit: differing(after[unit], now[unit]).keys() for unit in now if differing(after[unit], now[unit])}
+    assert mixed == {}, "some units are as before and some as after"
+    return "after"
+
+
+def prepared(tmp_path: Path) -> tuple[Workspace, dict[str, Any], dict[str, Any]]:
+    """Return a workspace that the agent has edited, its state now, and its state at the checkpoint."""
+    (tmp_path / "base").mkdir()
+    ws = Workspace(tmp_path / "base")
+    after = ws.state()
+    ws.units().capture("ses/1", labels={})
+    ws.edit()
+    return ws, ws.state(), after
+
+
+def kill_at(tmp_path: Path, call: str, steps: tuple[str, ...]) -> dict[str, str]:
+    """Kill a call at each of the steps, recover in a new process's stead, and return on which side it ended."""
+    ws, before, after = prepared(tmp_path)
+    pristine = tmp_path / "pristine"
+    shutil.copytree(ws.base, pristine, symlinks=True)
+    seen = {}
+    for step in steps:
+        done = killed(ws, call, step)
+        assert done.returncode == -9, f"{step}: {done.stderr.decode()}"
+        for world in (ws.nested, ws.other, ws.sub):
+            Engine.open(world.root).recover(lambda _: False)  # another hub, which knows nothing of this restore
+        ws.units().recover(lambda _: False)
+        seen[step] = side(ws, before, after)
+        assert leftovers(ws) == [], step
+        assert ws.units().recover(lambda _: True) == []
+        shutil.rmtree(ws.base)
+        shutil.copytree(pristine, ws.base, symlinks=True)
+    return seen
+
+
+def test_killed_between_the_units_of_a_restore(tmp_path: Path) -> None:
+    seen = kill_at(tmp_path, "restore", ("joint:apply:sub", "dir/nested:applied", "joint:finishing", "joint:end:sub"))
+    assert list(seen.values()) == ["before", "before", "before", "after"]
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_between_units(tmp_path: Path) -> None:
+    seen = kill_at(tmp_path, "restore", (*JOINTS, *ENDS, "joint:clean"))
+    assert list(seen.values()) == ["before"] * (len(JOINTS) + 2) + ["after"] * (len(ENDS) - 1)
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_of_an_abort(tmp_path: Path) -> None:
+    steps = ("joint:void", f"joint:end:{tmp_path}/base/other", "sub:back:clean", "joint:end:", "joint:clean")
+    assert set(kill_at(tmp_path, "abort", steps).values()) == {"before"}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_killed_before_the_word_was_given(tmp_path: Path, committed: bool) -> None:
+    """The caller's store says whether it counts; until it is asked, nobody works in any of the units."""
+    ws, before, after = prepared(tmp_path)
+    assert killed(ws, "restore", "joint:applied").returncode == -9
+    assert code_of(ws.units().capture, "ses/2", labels={}) == "restore_unfinished"
+    assert code_of(Engine.open(ws.nested.root).capture, "ses/2", labels={}) == "restore_unfinished"
+    (settled,) = ws.units().recover(lambda _: committed)
+    assert (settled.direction, settled.target_ref, settled.undo_ref) == (
+        "forward" if committed else "back",
+        "ses/1",
+        "ses/1u",
+    )
+    assert side(ws, before, after) == ("after" if committed else "before")
+    assert leftovers(ws) == []
+
+
+def test_recovered_from_the_first_root_alone(tmp_path: Path) -> None:
+    """The journal names the further roots: whoever recovers need not know them."""
+    ws, before, after = prepared(tmp_path)
+    assert killed(ws, "restore", "joint:applied").returncode == -9
+    (settled,) = Units.open([ws.top.root]).recover(lambda _: True)
+    assert settled.direction == "forward"
+    assert side(ws, before, after) == "after"
+    assert leftovers(ws) == []
+
+
+def test_the_next_call_ends_what_needs_nobodys_word(tmp_path: Path) -> None:
+    ws, before, after = prepared(tmp_path)
+    assert killed(ws, "restore", "dir/nested:applied").returncode == -9
+    ws.units().capture("ses/2", labels={})
+    assert side(ws, before, after) == "before"
+    assert killed(ws, "restore2", "joint:end:sub").returncode == -9
+    ws.units().capture("ses/3", labels={})
+    assert side(ws, before, after) == "after"
+    assert leftovers(ws) == []
+
+
+def test_a_unit_that_vanished_after_a_crash_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    ws, _, after = prepared(tmp_path)
+    assert killed(ws, "restore", "joint:done").returncode == -9
+    shutil.rmtree(ws.nested.root)
+    (settled,) = ws.units().recover(lambda _: False)
+    assert [row.path for row in settled.rescued] == [os.fspath(ws.nested.root)]
+    assert settled.direction == "forward"
+    assert ws.sub.state() == after["1"]
