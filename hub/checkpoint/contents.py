@@ -4,6 +4,7 @@ Invariant: what is staged is, byte for byte, the object that the plan names: a s
 found out here, while nothing in the worktree has been touched.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -40,8 +41,8 @@ def check_file_system(top: bytes, steps: Iterable[Step]) -> None:
 def stage(store: Store, slots: bytes, steps: Sequence[Step]) -> dict[bytes, int]:
     """Write the new contents into the slots; return each one's inode by path. Raises CheckpointError."""
     inodes = {}
-    objects = store.side.objects([step.new_oid or "" for step in steps])
-    with directory(store.top) as root, directory(slots) as folder:
+    reading = contextlib.closing(store.side.objects([step.new_oid or "" for step in steps]))
+    with reading as objects, directory(store.top) as root, directory(slots) as folder:
         for number, (step, (_, size, chunks)) in enumerate(zip(steps, objects, strict=True)):
             checked = _checked(chunks, size, step, store.algorithm)
             inodes[step.name] = _stage(step, checked, (folder, slot_name(number)), root)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hub.checkpoint import trees
-from hub.checkpoint.failures import told
+from hub.checkpoint.failures import check_there, told
 from hub.checkpoint.folder_lock import FolderLock
 from hub.checkpoint.journal import DONE, PLAN, Transaction
 from hub.checkpoint.keeping import Keeping
@@ -68,7 +68,8 @@ class Engine(Keeping):
         there, as has every folder with `always_shadow`. Raises UsageError: not_a_directory, not_a_repository,
         protected_directory, foreign_owner, git_missing.
         """
-        return cls(store_for(directory, shadow, always=always_shadow), lock_wait_s, owner)
+        with told():
+            return cls(store_for(directory, shadow, always=always_shadow), lock_wait_s, owner)
 
     def capture(
         self,
@@ -248,6 +249,7 @@ class Engine(Keeping):
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with told():
+            check_there(self._store.top, self._store.git_dir)
             os.makedirs(self._store.room, mode=0o700, exist_ok=True)
             lock = self._taken()
             with lock.held(self._owner):

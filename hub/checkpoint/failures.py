@@ -6,6 +6,7 @@ Invariant: nothing is swallowed: every failure goes on as a CheckpointError that
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
 
 from hub.checkpoint.repository import GitFailed
@@ -20,6 +21,7 @@ _CODES = {
 }
 _SAID = {
     "No space left on device": "disk_full",
+    "Out of diskspace": "disk_full",
     "Disk quota exceeded": "disk_full",
     "Read-only file system": "store_unwritable",
     "Permission denied": "store_unwritable",
@@ -27,6 +29,12 @@ _SAID = {
     "not a git repository": "worktree_gone",
 }
 """What git prints, in the C locale, when the system refused."""
+
+_UNWRITTEN = re.compile(r"(?:couldn't write|write error|unable to (?:write|create))[^/\n]*(/[^'\n]+)")
+"""What git prints without saying why the system refused, and the path."""
+
+FULL_BYTES = 1 << 20
+"""A file system with less free space than this is taken for full."""
 
 _HINTS = {
     "disk_full": "Free some space on that file system and try again.",
@@ -75,4 +83,17 @@ def _code_of_cause(error: BaseException) -> str | None:
 
 
 def _said(stderr: str) -> str | None:
-    return next((code for words, code in _SAID.items() if words in stderr), None)
+    known = (code for words, code in _SAID.items() if words in stderr)
+    guessed = (code for path in _UNWRITTEN.findall(stderr) if (code := _obstacle(path)))
+    return next(known, None) or next(guessed, None)
+
+
+def _obstacle(path: str) -> str | None:
+    """Return what keeps a path from being written, as far as can be seen: no space, or no right to."""
+    folder = os.path.dirname(path)
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    disk = os.statvfs(folder)
+    if disk.f_flag & os.ST_RDONLY or not os.access(folder, os.W_OK):
+        return "store_unwritable"
+    return "disk_full" if disk.f_bavail * disk.f_frsize < FULL_BYTES else None

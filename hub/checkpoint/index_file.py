@@ -4,6 +4,7 @@ Invariant: the index is replaced as a whole, only while it is still the captured
 Not promised: stat data; git reads the files that changed once more at its next call.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -60,8 +61,8 @@ def _replace_entries(store: Store, path: bytes, work: IndexWork, names: frozense
 
 
 def _write_raw(store: Store, path: bytes, blob: str) -> None:
-    with open(path, "wb") as stream:
-        for _, _, chunks in store.side.objects([blob]):
+    with contextlib.closing(store.side.objects([blob])) as objects, open(path, "wb") as stream:
+        for _, _, chunks in objects:
             stream.writelines(chunks)
     os.utime(path, ns=(RACY_NS, RACY_NS))
 

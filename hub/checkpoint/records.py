@@ -33,6 +33,12 @@ NAME_LENGTH = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*")
 
 
+ELSEWHERE = (
+    "Checkpoints lie in the repository's git directory, as refs below refs/turnback; when it is cloned or made anew, "
+    "or somebody deletes the ref, they are gone."
+)
+
+
 class Hole(CheckpointError):
     """An object of a new checkpoint is missing or cannot be written: somebody prunes the store at the same time."""
 
@@ -169,7 +175,9 @@ class Records:
         """Return the error for a name without a checkpoint: it says when it was pruned, if it was."""
         gone = next((row for row in reversed(self._ledgers.gone.rows()) if row.ref == ref), None)
         if gone is None:
-            return NotFoundError(f"There is no checkpoint {ref} in this repository.", code="checkpoint_not_found")
+            return NotFoundError(
+                f"There is no checkpoint {ref} in this repository.", code="checkpoint_not_found", hint=ELSEWHERE
+            )
         return NotFoundError(f"Checkpoint {ref} was pruned at {gone.at}: {gone.why}.", code="checkpoint_pruned")
 
     def _refs(self) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -162,9 +162,10 @@ class Repository:
             raise CheckpointError("The time for this capture is up.", code="over_budget", retryable=True)
         return left
 
-    def objects(self, names: Sequence[str]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
+    def objects(self, names: Sequence[str]) -> Generator[tuple[str, int, Iterator[bytes]], None, None]:
         """Yield each object's id, size and content in chunks, in the order of `names`; read each before the next.
 
+        Whoever may stop before the end closes it: git inherits the worktree's lock and lives as long as this does.
         Raises CheckpointError checkpoint_incomplete for one that is missing.
         """
         if not names:

@@ -8,7 +8,7 @@ import msgspec
 from hub.checkpoint.files import EXECUTABLE, LINK, REGULAR
 from hub.checkpoint.meta import Permissions, State, text
 from hub.checkpoint.repository import Repository
-from hub.checkpoint.values import Change, ChangeKind, show
+from hub.checkpoint.values import Change, ChangeKind, CheckpointError, show
 
 _PLAIN = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
 _TYPE_BITS = 0o170000
@@ -39,13 +39,19 @@ def _difference(facts: bytes, name: bytes) -> Difference:
 
 
 def changed_names(side: Repository, pairs: Sequence[tuple[str, str]]) -> list[frozenset[bytes]]:
-    """Return, for each pair of trees, the paths that differ; all pairs in one git call."""
+    """Return, for each pair of trees, the paths that differ; all pairs in one git call.
+
+    Raises CheckpointError checkpoint_incomplete for a tree that is missing; git passes over the pair then.
+    """
     wanted = [pair for pair in pairs if pair[0] != pair[1]]
     if not wanted:
         return [frozenset() for _ in pairs]
     lines = "".join(f"{old} {new}\n" for old, new in wanted).encode()
-    blocks = iter(_blocks(side.run("diff-tree", "--stdin", "--raw", *_PLAIN, stdin=lines)))
-    return [next(blocks) if old != new else frozenset() for old, new in pairs]
+    blocks = _blocks(side.run("diff-tree", "--stdin", "--raw", *_PLAIN, stdin=lines))
+    if len(blocks) != len(wanted):
+        raise CheckpointError("The checkpoint is incomplete: a tree is missing.", code="checkpoint_incomplete")
+    found = iter(blocks)
+    return [next(found) if old != new else frozenset() for old, new in pairs]
 
 
 def _blocks(out: bytes) -> list[frozenset[bytes]]:
