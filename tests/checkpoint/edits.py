@@ -34,6 +34,9 @@ FILE_ACTS = {
     "remove": st.tuples(NAMES),
     "rename": st.tuples(NAMES, NAMES),
     "chmod": st.tuples(NAMES, MODES),
+    "rewrite": st.tuples(NAMES),
+    "replace": st.tuples(NAMES, CONTENTS),
+    "touch": st.tuples(NAMES),
     "stage": st.just(()),
     "stage_one": st.tuples(NAMES),
     "unstage": st.tuples(NAMES),
@@ -50,6 +53,8 @@ GIT_ACTS = {
     "end": st.tuples(ENDS),
     "stash": st.tuples(STASHES),
     "diverge": st.tuples(JOINS, CONTENTS),
+    "nest": st.tuples(NAMES, st.booleans()),
+    "unnest": st.tuples(NAMES),
     "clean_up": st.just(()),
 }
 
@@ -123,6 +128,41 @@ def _rename(w: World, old: bytes, new: bytes) -> None:
 def _chmod(w: World, name: bytes, mode: int) -> None:
     if _real(w, name) and not os.path.islink(w.path(name)):
         os.chmod(w.path(name), mode | stat.S_IXUSR if os.path.isdir(w.path(name)) else mode)
+
+
+def _rewrite(w: World, name: bytes) -> None:
+    """Other bytes of the same length, and the old modification time."""
+    if _real(w, name) and os.path.isfile(w.path(name)) and not os.path.islink(w.path(name)):
+        times = os.stat(w.path(name))
+        w.put(name, bytes(255 - byte for byte in w.get(name)))
+        os.utime(w.path(name), ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _replace(w: World, name: bytes, content: bytes) -> None:
+    """A new file, complete before it takes the name, as editors save."""
+    if _real(w, name) and not os.path.isdir(w.path(name)):
+        w.put(name + b"~", content, 0o644)
+        os.rename(w.path(name + b"~"), w.path(name))
+
+
+def _touch(w: World, name: bytes) -> None:
+    if _real(w, name):
+        os.utime(w.path(name), follow_symlinks=False)
+
+
+def _nest(w: World, name: bytes, committed: bool) -> None:
+    """A repository of its own, made where a folder is or may be."""
+    if not (_real(w, name) and os.path.isdir(w.path(name)) and not os.path.islink(w.path(name))):
+        os.mkdir(_make_way(w, name))
+    if not w.exists(name + b"/.git"):
+        nested = World(w.root / os.fsdecode(name))
+        if committed:
+            nested.commit()
+
+
+def _unnest(w: World, name: bytes) -> None:
+    if _real(w, name + b"/.git"):
+        shutil.rmtree(w.path(name + b"/.git"))
 
 
 def _git(w: World, *words: str | bytes) -> None:
