@@ -3,7 +3,7 @@
 What belongs to one run goes together: the captures before and after it, its steps, its pre-images; and so do an undo
 point and the commits that its restore took off a branch. Invariant: never pruned are a session's first checkpoint,
 protected and needed ones, all that is of a live session's last run, its undo points, the pre-images of a spared
-checkpoint, and names of a form that is not known here.
+checkpoint, parts (they go with their whole), and names of a form that is not known here.
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from hub.checkpoint.parts import PREFIX as PARTS
 from hub.checkpoint.values import Value
 
 RUNS = 50
@@ -80,9 +81,9 @@ class Bundle(msgspec.Struct):
 
 
 def name_of(ref: str) -> Name | None:
-    """Return what a ref says, None for a name of another form."""
+    """Return what a ref says, None for a part of another checkpoint and for a name of another form."""
     match = _FORM.fullmatch(ref)
-    if match is None:
+    if match is None or ref.startswith(PARTS):
         return None
     return Name(series=match["series"], number=int(match["number"]), letter=match["letter"])
 

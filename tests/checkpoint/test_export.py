@@ -7,30 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from hub.checkpoint.engine import Engine
 from hub.errors import TurnbackError
 from tests.checkpoint.world import ENVIRONMENT, World
 
 
-@pytest.fixture
-def w(tmp_path: Path) -> World:
-    world = World(tmp_path / "w")
+def fill(world: World) -> World:
+    """Give a repository what conversions would spoil, and three checkpoints."""
     world.base()
+    engine = world.engine()
+    world.put(".gitattributes", "*.txt text eol=lf export-ignore\n")
+    world.put("dir/crlf.txt", b"one\r\ntwo\n")
+    world.put(b"caf\xe9", "odd name\n")
+    world.link("link", "a.txt")
+    os.chmod(world.path("u.txt"), 0o755)
+    engine.capture("ses/1", labels={})
+    engine.capture("ses/1a", labels={})
+    world.put("dir/crlf.txt", b"three\r\n")
+    engine.capture("ses/2", labels={})
     return world
 
 
-def filled(w: World) -> Engine:
-    engine = w.engine()
-    w.put(".gitattributes", "*.txt text eol=lf export-ignore\n")
-    w.put("dir/crlf.txt", b"one\r\ntwo\n")
-    w.put(b"caf\xe9", "odd name\n")
-    w.link("link", "a.txt")
-    os.chmod(w.path("u.txt"), 0o755)
-    engine.capture("ses/1", labels={})
-    engine.capture("ses/1a", labels={})
-    w.put("dir/crlf.txt", b"three\r\n")
-    engine.capture("ses/2", labels={})
-    return engine
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return fill(World(tmp_path_factory.mktemp("once") / "w"))
+
+
+@pytest.fixture
+def w(once: World, tmp_path: Path) -> World:
+    return once.copy(tmp_path / "w")
 
 
 def code_of(call: object, *words: object, **options: object) -> str:
@@ -45,17 +49,15 @@ def shell(lines: tuple[str, ...], folder: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
 def test_plain_git_reads_what_was_exported(tmp_path: Path, algorithm: str) -> None:
-    w = World(tmp_path / "w", f"--object-format={algorithm}")
-    w.base()
-    engine = filled(w)
+    w = fill(World(tmp_path / "w", f"--object-format={algorithm}"))
+    engine = w.engine()
     w.put("dir/crlf.txt", b"one\r\ntwo\n")
     file = tmp_path / "check points.bundle"
     done = engine.export(["ses/1", "ses/1a", "ses/2"], file)
     assert (done.refs, done.bytes) == (("ses/1", "ses/1a", "ses/2"), file.stat().st_size)
     w.git("bundle", "verify", str(file))
     shell(done.commands, tmp_path)
-    restored = World.__new__(World)
-    restored.root = tmp_path / "restored"
+    restored = World.at(tmp_path / "restored")
     assert {name: (kind, content) for name, (kind, _, content) in restored.files().items()} == {
         name: (kind, content) for name, (kind, _, content) in w.files().items()
     }
@@ -66,7 +68,7 @@ def test_plain_git_reads_what_was_exported(tmp_path: Path, algorithm: str) -> No
 
 
 def test_an_existing_file_is_overwritten_only_when_told_so(w: World, tmp_path: Path) -> None:
-    engine = filled(w)
+    engine = w.engine()
     file = tmp_path / "out.bundle"
     file.write_text("mine")
     assert code_of(engine.export, ["ses/1"], file) == "file_exists"
@@ -76,7 +78,7 @@ def test_an_existing_file_is_overwritten_only_when_told_so(w: World, tmp_path: P
 
 
 def test_what_cannot_be_exported_leaves_no_file(w: World, tmp_path: Path) -> None:
-    engine = filled(w)
+    engine = w.engine()
     before = sorted(os.listdir(tmp_path))
     assert code_of(engine.export, ["ses/1", "ses/9"], tmp_path / "x") == "checkpoint_not_found"
     assert code_of(engine.export, [], tmp_path / "x") == "bad_ref"
@@ -90,8 +92,7 @@ def test_what_cannot_be_exported_leaves_no_file(w: World, tmp_path: Path) -> Non
 
 
 def remote(w: World, tmp_path: Path, *settings: tuple[str, str]) -> World:
-    bare = World.__new__(World)
-    bare.root = tmp_path / "remote.git"
+    bare = World.at(tmp_path / "remote.git")
     subprocess.run(["git", "init", "-q", "--bare", str(bare.root)], check=True, env=ENVIRONMENT)
     w.git("remote", "add", "far", str(bare.root))
     for key, value in settings:
@@ -113,7 +114,7 @@ def test_a_remote_that_would_publish_is_named_and_the_remedy_works(
     w: World, tmp_path: Path, settings: list[tuple[str, str]]
 ) -> None:
     """What is said is compared with what a real push does, before and after the lines that are offered."""
-    engine = filled(w)
+    engine = w.engine()
     far = remote(w, tmp_path, *settings)
     w.git("push", "-q", "far")
     assert far.git("for-each-ref", "refs/turnback", "refs/x") != b""
@@ -128,24 +129,25 @@ def test_a_remote_that_would_publish_is_named_and_the_remedy_works(
 
 
 def remote_again(w: World, tmp_path: Path) -> World:
-    fresh = World.__new__(World)
-    fresh.root = tmp_path / "again.git"
+    fresh = World.at(tmp_path / "again.git")
     subprocess.run(["git", "init", "-q", "--bare", str(fresh.root)], check=True, env=ENVIRONMENT)
     w.git("config", "remote.far.url", str(fresh.root))
     return fresh
 
 
-@pytest.mark.parametrize("settings", [[], [("mirror", "false")], [("push", "refs/heads/*")], [("push", ":")]])
-def test_other_remotes_are_not_named(w: World, tmp_path: Path, settings: list[tuple[str, str]]) -> None:
-    engine = filled(w)
-    far = remote(w, tmp_path, *settings)
+def test_other_remotes_are_not_named(w: World, tmp_path: Path) -> None:
+    engine = w.engine()
+    far = remote(w, tmp_path)
+    for key, value in ((None, ""), ("mirror", "false"), ("push", "refs/heads/*"), ("push", ":"), ("push", "refs/x*")):
+        if key is not None:
+            w.git("config", "--add", f"remote.far.{key}", value)
+        assert engine.remotes_that_mirror().remotes == ()
     w.git("push", "-q", "far", check=False)
     assert far.git("for-each-ref", "refs/turnback") == b""
-    assert engine.remotes_that_mirror().remotes == ()
 
 
 def test_whoever_fetches_is_not_shown_hidden_refs(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     assert b"refs/turnback" in w.git("ls-remote", ".")
     told = engine.remotes_that_mirror()
     assert not told.hidden

@@ -94,7 +94,7 @@ def test_what_goes_by_another_limit_counts_for_the_size() -> None:
     assert pruned(rows, days=30, size=20) == {"a/2": "age"}
 
 
-@pytest.mark.parametrize("ref", ["ses", "ses/x", "1", "ses/1z", "ses/1s", "ses/1ua", "/1"])
+@pytest.mark.parametrize("ref", ["ses", "ses/x", "1", "ses/1z", "ses/1s", "ses/1ua", "/1", "part/01234567/ses/1"])
 def test_unknown_names_are_left_alone(ref: str) -> None:
     assert name_of(ref) is None
     assert pruned([held(ref, 900, 10**9)], runs=0, days=0, size=0) == {}
@@ -135,14 +135,21 @@ def test_without_limits_everything_stays(rows: list[Held]) -> None:
     assert prunable(rows, NO_LIMITS, now=NOW) == []
 
 
-@pytest.fixture
-def w(tmp_path: Path) -> World:
-    world = World(tmp_path / "w")
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A repository with three checkpoints, made once and copied."""
+    world = World(tmp_path_factory.mktemp("once") / "w")
     world.base()
+    capture(world, "ses/1", "ses/2", "ses/3")
     return world
 
 
-def filled(w: World, *names: str) -> Engine:
+@pytest.fixture
+def w(once: World, tmp_path: Path) -> World:
+    return once.copy(tmp_path / "w")
+
+
+def capture(w: World, *names: str) -> Engine:
     engine = w.engine()
     for name in names:
         w.put("a.txt", f"at {name}\n")
@@ -159,7 +166,7 @@ def code_of(error: pytest.ExceptionInfo[TurnbackError]) -> str:
 
 
 def test_prune_deletes_and_says_so_later(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/2a", "ses/3", "ses/3a")
+    engine = capture(w, "ses/2a", "ses/3a")
     before = w.state()
     planned = engine.prune(Limits(runs=1), dry_run=True)
     assert refs(engine) == ["ses/1", "ses/2", "ses/2a", "ses/3", "ses/3a"]
@@ -179,7 +186,7 @@ def test_prune_deletes_and_says_so_later(w: World) -> None:
 
 
 def test_a_name_may_be_taken_again(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2")
+    engine = w.engine()
     engine.purge("ses/2")
     w.put("a.txt", "anew\n")
     taken = engine.capture("ses/2", labels={})
@@ -194,15 +201,14 @@ def test_a_name_may_be_taken_again(w: World) -> None:
 def test_a_state_seen_again_is_as_new_as_that(w: World) -> None:
     """A capture that finds nothing changed refers to an old commit; its age is its own."""
     engine = w.engine()
-    engine.capture("old/1", labels={})
-    engine.capture("old/2", labels={})
-    engine.capture("new/1", labels={})
-    engine.capture("new/2", labels={})
+    engine.purge("ses")
+    for name in ("old/1", "old/2", "new/1", "new/2"):
+        engine.capture(name, labels={})
+    assert len({checkpoint.commit for checkpoint in engine.list()}) == 1
+    ten_years_on = NOW + timedelta(days=3650)
     seen = Path(w.root, ".git/turnback/unchanged")
-    year_ago = iso(datetime.now(UTC) - timedelta(days=365))
-    seen.write_text(seen.read_text() + f'{{"ref":"new/2","at":"{iso(NOW + timedelta(days=3650))}"}}\n{{"ref":"old')
-    assert year_ago < engine.get("new/2").created_at
-    later = NOW + timedelta(days=3650 + 20)
+    seen.write_text(seen.read_text() + f'{{"ref":"new/2","at":"{iso(ten_years_on)}"}}\n{{"ref":"old')
+    later = ten_years_on + timedelta(days=20)
     assert [row.ref for row in engine.prune(now=later).pruned] == ["old/2"]
     assert refs(engine) == ["new/1", "new/2", "old/1"]
     engine.capture("new/3", labels={})
@@ -210,7 +216,7 @@ def test_a_state_seen_again_is_as_new_as_that(w: World) -> None:
 
 
 def test_keep_protects_until_it_is_ended(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/3", "ses/4")
+    engine = capture(w, "ses/4")
     engine.keep("ses/2")
     engine.keep("ses/2")
     assert w.engine().kept() == ["ses/2"]
@@ -234,10 +240,10 @@ def test_the_name_of_protections_is_reserved(w: World) -> None:
 
 
 def test_purge_takes_all_of_a_session_and_no_other(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/1u", "ses/2", "session/1", "other/1")
+    engine = capture(w, "ses/1u", "session/1", "other/1")
     engine.keep("ses/2")
     done = engine.purge("ses")
-    assert {row.ref for row in done.pruned} == {"ses/1", "ses/1u", "ses/2"}
+    assert {row.ref for row in done.pruned} == {"ses/1", "ses/1u", "ses/2", "ses/3"}
     assert {row.why for row in done.pruned} == {"purged"}
     assert (refs(engine), engine.kept()) == (["other/1", "session/1"], [])
     assert b"refs/turnback/ses/" not in w.git("for-each-ref")
@@ -252,6 +258,7 @@ def test_bytes_are_what_the_checkpoints_alone_keep(w: World) -> None:
     w.put("tracked.bin", os.urandom(50_000))
     w.commit("a large one")
     engine = w.engine()
+    engine.purge("ses")
     engine.capture("ses/1", labels={})
     for number in (2, 3):
         w.put("blob.bin", os.urandom(10_000))
@@ -269,7 +276,7 @@ def test_bytes_are_what_the_checkpoints_alone_keep(w: World) -> None:
 
 
 def test_what_an_unfinished_restore_names_is_spared(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/3")
+    engine = w.engine()
     plan = engine.plan("ses/2", undo_ref="ses/1u", labels={})
     engine.apply(plan)
     later = datetime.now(UTC) + timedelta(days=1)
@@ -281,7 +288,7 @@ def test_what_an_unfinished_restore_names_is_spared(w: World) -> None:
 
 
 def test_a_journal_that_cannot_be_read_stops_pruning(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/3")
+    engine = w.engine()
     folder = Path(w.root, ".git/turnback/txn/0123456789abcdef")
     folder.mkdir()
     (folder / "plan.json").write_text("{")
@@ -293,7 +300,7 @@ def test_a_journal_that_cannot_be_read_stops_pruning(w: World) -> None:
 
 def test_linked_worktrees_share_lists_and_limits(w: World, tmp_path: Path) -> None:
     w.git("worktree", "add", "-q", str(tmp_path / "linked"))
-    engine = filled(w, "ses/1", "ses/2", "ses/3")
+    engine = w.engine()
     linked = Engine.open(tmp_path / "linked")
     assert [row.ref for row in linked.prune(Limits(runs=1)).pruned] == ["ses/2"]
     with pytest.raises(NotFoundError) as gone:
@@ -302,7 +309,7 @@ def test_linked_worktrees_share_lists_and_limits(w: World, tmp_path: Path) -> No
 
 
 def test_refs_go_in_one_transaction_or_not_at_all(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/3", "ses/4")
+    engine = capture(w, "ses/4")
     Path(w.root, ".git/refs/turnback/ses/3.lock").touch()
     with pytest.raises(TurnbackError) as refused:
         engine.prune(Limits(runs=1))
@@ -314,7 +321,8 @@ def test_refs_go_in_one_transaction_or_not_at_all(w: World) -> None:
 
 
 def test_commits_taken_off_a_branch_are_kept_beside_their_undo(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/1u")
+    engine = capture(w, "ses/1u")
+    engine.forget(["ses/2", "ses/3"])
     w.git("update-ref", "refs/turnback/ses/1o", "HEAD")
     assert refs(engine) == ["ses/1", "ses/1u"]
     assert engine.prune(now=datetime.now(UTC) + timedelta(days=29)).pruned == ()
@@ -323,7 +331,7 @@ def test_commits_taken_off_a_branch_are_kept_beside_their_undo(w: World) -> None
 
 
 def test_a_broken_checkpoint_is_listed_and_left(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/3")
+    engine = w.engine()
     oid = w.git("rev-parse", "refs/turnback/ses/2:meta.json").decode().strip()
     Path(w.root, ".git/objects", oid[:2], oid[2:]).unlink()
     broken = {checkpoint.ref: checkpoint.broken for checkpoint in engine.list()}
@@ -341,7 +349,7 @@ def test_no_limits_no_refs(tmp_path: Path) -> None:
 
 
 def test_prune_tells_its_steps(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/3")
+    engine = w.engine()
     steps: list[str] = []
     engine.hook = steps.append
     engine.prune(Limits(runs=1))
@@ -349,7 +357,7 @@ def test_prune_tells_its_steps(w: World) -> None:
 
 
 def test_a_ref_moved_meanwhile_is_a_conflict_of_git(w: World) -> None:
-    engine = filled(w, "ses/1", "ses/2", "ses/3")
+    engine = w.engine()
 
     def move(step: str) -> None:
         if step == "prune:deleting":

@@ -17,19 +17,21 @@ from hub.errors import NotFoundError, TurnbackError
 from tests.checkpoint.world import World, restore
 
 
-@pytest.fixture
-def w(tmp_path: Path) -> World:
-    world = World(tmp_path / "w")
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A repository with three checkpoints, made once and copied."""
+    world = World(tmp_path_factory.mktemp("once") / "w")
     world.base()
+    engine = world.engine()
+    for name in ("ses/1", "ses/2", "ses/3"):
+        world.put("a.txt", f"at {name}\n")
+        engine.capture(name, labels={})
     return world
 
 
-def filled(w: World) -> Engine:
-    engine = w.engine()
-    for name in ("ses/1", "ses/2", "ses/3"):
-        w.put("a.txt", f"at {name}\n")
-        engine.capture(name, labels={})
-    return engine
+@pytest.fixture
+def w(once: World, tmp_path: Path) -> World:
+    return once.copy(tmp_path / "w")
 
 
 def found(verified: Verified) -> set[tuple[str, str, bool]]:
@@ -42,7 +44,7 @@ def object_of(w: World, name: str) -> Path:
 
 
 def test_a_sound_repository(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     restore(engine, "ses/1", "ses/1u")
     before = w.state()
     for deep in (False, True):
@@ -59,25 +61,23 @@ def test_nothing_there_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["worktree/a.txt", "worktree", "index", "worktree/dir/sub"])
 def test_missing_objects_are_named(w: World, name: str) -> None:
+    engine = w.engine()
     w.put("dir/sub/own.txt", "only here\n")
     w.put("c.txt", "staged anew\n")
     w.git("add", "c.txt")
-    engine = w.engine()
-    engine.capture("ses/1", labels={})
-    w.remove("dir/sub/own.txt")
-    w.git("reset", "-q")
-    w.put("a.txt", "another\n")
-    engine.capture("ses/2", labels={})
-    object_of(w, f"refs/turnback/ses/1:{name}").unlink()
+    w.put("a.txt", "only here, too\n")
+    engine.capture("own/1", labels={})
+    object_of(w, f"refs/turnback/own/1:{name}").unlink()
     done = engine.verify(repair=True)
     assert found(done) == {("incomplete", "1", False)}
-    assert (done.checkpoints, done.complete, done.is_sound) == (2, 1, False)
-    assert [checkpoint.ref for checkpoint in engine.list()] == ["ses/1", "ses/2"]
+    assert (done.findings[0].name, done.is_sound) == ("own/1", False)
+    assert (done.checkpoints, done.complete) == (4, 3)
+    assert [checkpoint.ref for checkpoint in engine.list()] == ["own/1", "ses/1", "ses/2", "ses/3"]
 
 
 @pytest.mark.parametrize("how", ["other content", "no object at all"])
 def test_damaged_bytes_are_found_by_a_deep_look(w: World, how: str) -> None:
-    engine = filled(w)
+    engine = w.engine()
     path, other = object_of(w, "refs/turnback/ses/2:worktree/a.txt"), object_of(w, "HEAD:a.txt")
     path.chmod(0o600)
     path.write_bytes(other.read_bytes() if how == "other content" else b"x" * 30)
@@ -88,7 +88,7 @@ def test_damaged_bytes_are_found_by_a_deep_look(w: World, how: str) -> None:
 
 
 def test_refs_that_point_at_nothing_are_deleted_by_repair(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     engine.keep("ses/2")
     object_of(w, "refs/turnback/ses/2").unlink()
     assert found(engine.verify()) == {("points_at_nothing", "2", False)}
@@ -108,7 +108,7 @@ def test_refs_that_point_at_nothing_are_deleted_by_repair(w: World) -> None:
 
 def test_when_the_object_store_is_not_there_nothing_is_deleted(w: World, tmp_path: Path) -> None:
     """A store that is borrowed from may come back."""
-    engine = filled(w)
+    engine = w.engine()
     shutil.move(str(w.root / ".git/objects"), tmp_path / "elsewhere")
     shutil.copytree(tmp_path / "elsewhere/info", w.root / ".git/objects/info")
     (w.root / ".git/objects/info/alternates").write_text(f"{tmp_path / 'elsewhere'}\n")
@@ -121,7 +121,7 @@ def test_when_the_object_store_is_not_there_nothing_is_deleted(w: World, tmp_pat
 
 
 def test_a_ref_of_something_else_is_left(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     w.git("update-ref", "refs/turnback/ses/8", "HEAD")
     w.git("update-ref", "refs/turnback/ses/9", "HEAD^{tree}")
     w.git("update-ref", "refs/turnback/ses/1o", "HEAD")
@@ -131,7 +131,7 @@ def test_a_ref_of_something_else_is_left(w: World) -> None:
 
 
 def test_a_protection_without_checkpoint_says_how_it_comes_back(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     taken = engine.get("ses/2")
     engine.keep("ses/2")
     w.git("update-ref", "-d", "refs/turnback/ses/2")
@@ -143,8 +143,7 @@ def test_a_protection_without_checkpoint_says_how_it_comes_back(w: World) -> Non
 
 def killed(w: World, step: str) -> Engine:
     """Return an engine of a worktree in which a process was killed at a step of a restore."""
-    engine = filled(w)
-    engine.forget(["ses/1u"])
+    engine = w.engine()
     child = Path(__file__).with_name("child.py")
     root = Path(__file__).parents[2]
     subprocess.run(
@@ -188,7 +187,7 @@ def test_an_applied_restore_waits_for_its_maker(w: World) -> None:
 
 
 def test_a_restore_in_progress_is_named(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     plan = engine.plan("ses/1", undo_ref="ses/1u", labels={})
     engine.apply(plan)
     assert found(engine.verify(repair=True)) == {("unfinished_restore", plan.txid, False)}
@@ -197,7 +196,7 @@ def test_a_restore_in_progress_is_named(w: World) -> None:
 
 
 def test_a_journal_that_cannot_be_read_is_named(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     folder = w.root / ".git/turnback/txn/0123456789abcdef"
     folder.mkdir()
     (folder / "plan.json").write_text("{")
@@ -206,7 +205,7 @@ def test_a_journal_that_cannot_be_read_is_named(w: World) -> None:
 
 
 def test_stale_files_of_ours_are_removed_and_no_others(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     room = w.root / ".git/turnback"
     ours = [room / "index.lock", room / "latest.tmp", room / "side.git/config.tmp", room / "side.git/index.lock"]
     old, young = (w.root / ".git/refs/turnback/ses" / name for name in ("7.lock", "8.lock"))
@@ -231,7 +230,7 @@ def test_stale_files_of_ours_are_removed_and_no_others(w: World) -> None:
 
 def test_slots_without_a_transaction(w: World) -> None:
     """Empty ones go; bytes are never removed."""
-    engine = filled(w)
+    engine = w.engine()
     w.put(".turnback-0123456789abcdef/.gitignore", "*\n")
     w.put(".turnback-1123456789abcdef/.gitignore", "*\n")
     w.put(".turnback-1123456789abcdef/d0", "somebody's\n")
@@ -247,7 +246,7 @@ def test_slots_without_a_transaction(w: World) -> None:
 
 
 def test_what_was_put_aside_is_named_and_stays(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     w.remove("a.txt")
     os.mkfifo(w.path("a.txt"))
     restore(engine, "ses/1", "ses/1u")
@@ -258,7 +257,7 @@ def test_what_was_put_aside_is_named_and_stays(w: World) -> None:
 
 
 def test_a_worktree_in_use_is_not_looked_at(w: World) -> None:
-    engine = filled(w)
+    engine = w.engine()
     plan = engine.plan("ses/1", undo_ref="ses/1u", labels={})
     engine.apply(plan)
     with pytest.raises(TurnbackError) as busy:
