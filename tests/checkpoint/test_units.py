@@ -21,40 +21,48 @@ CHILD = str(Path(__file__).with_name("units_child.py"))
 
 
 class Workspace:
-    """A repository with a submodule and a nested repository, and a second root."""
+    """A repository with a nested repository; if it is the whole one, with a submodule, and a second root, too."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
-        source = World(base / "source")
-        source.put("s.txt", "s\n")
-        source.commit()
-        self.top = World(base / "w")
-        self.top.base()
-        self.top.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(source.root), "sub")
-        self.top.commit("with submodule")
-        self.sub = World.at(base / "w" / "sub")
-        self.nested = World(base / "w" / "dir" / "nested")
-        self.nested.base()
-        self.other = World(base / "other")
-        self.other.base()
+        self.top, self.other = World.at(base / "w"), World.at(base / "other")
+        self.sub, self.nested = World.at(base / "w" / "sub"), World.at(base / "w" / "dir" / "nested")
+
+    @classmethod
+    def make(cls, base: Path, *, whole: bool) -> "Workspace":
+        ws = cls(base)
+        World(ws.top.root).base()
+        if whole:
+            source = World(base / "source")
+            source.put("s.txt", "s\n")
+            source.commit()
+            ws.top.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(source.root), "sub")
+            ws.top.commit("with submodule")
+            ws.sub.put("s.txt", "dirty\n")
+            World(ws.other.root).base()
+        World(ws.nested.root).base()
+        return ws
+
+    def copy(self, base: Path) -> "Workspace":
+        subprocess.run(["cp", "-a", "--", self.base, base], check=True)
+        return Workspace(base)
 
     def units(self, **options: Any) -> Units:
-        return Units.open([self.top.root, self.other.root], **options)
+        return Units.open([self.top.root, *([self.other.root] if self.other.root.exists() else [])], **options)
 
-    def worlds(self) -> tuple[World, ...]:
-        return self.top, self.sub, self.nested, self.other
+    def worlds(self) -> list[World]:
+        return [world for world in (self.top, self.sub, self.nested, self.other) if world.root.exists()]
 
     def edit(self, text: str = "edited\n") -> None:
         """Change something in each unit, the index too."""
-        for number, world in enumerate(self.worlds()):
-            world.put(f"edited{number}.txt", text)
-            world.git("add", f"edited{number}.txt")
-            world.put("a.txt", f"{number} {text}")
+        for world in self.worlds():
+            world.put("new.txt", text)
+            world.git("add", "new.txt")
+            world.put("a.txt", f"{world.root.name} {text}")
 
     def state(self) -> dict[str, Any]:
-        found = {str(number): world.state() for number, world in enumerate(self.worlds())}
-        inside = (b"sub/", b"dir/nested/")
-        return found | {"0": outside(self.top, *inside)}
+        found = {world.root.name: world.state() for world in self.worlds()}
+        return found | {"w": outside(self.top, b"sub/", b"dir/nested/")}
 
 
 def outside(world: World, *inside: bytes) -> dict[str, Any]:
@@ -63,11 +71,25 @@ def outside(world: World, *inside: bytes) -> dict[str, Any]:
     return state | {"files": {name: row for name, row in state["files"].items() if not name.startswith(inside)}}
 
 
+Prepared = tuple[Workspace, dict[str, Any], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Workspace]:
+    base = tmp_path_factory.mktemp("units")
+    return {whole: Workspace.make(base / str(whole), whole=whole) for whole in (True, False)}
+
+
 @pytest.fixture
-def ws(tmp_path: Path) -> Workspace:
-    workspace = Workspace(tmp_path)
-    workspace.sub.put("s.txt", "dirty\n")
-    return workspace
+def ws(tmp_path: Path, templates: dict[bool, Workspace]) -> Workspace:
+    """The whole workspace."""
+    return templates[True].copy(tmp_path / "base")
+
+
+@pytest.fixture
+def pair(tmp_path: Path, templates: dict[bool, Workspace]) -> Workspace:
+    """The small one."""
+    return templates[False].copy(tmp_path / "base")
 
 
 def restore(units: Units, target: str, undo: str, **options: Any) -> Plan:
@@ -102,14 +124,14 @@ def test_c22_c23_c24_all_units_come_back_and_undo_brings_back_what_was_there(ws:
     ws.sub.git("commit", "-qm", "by the agent")
     second = ws.state()
     plan = restore(ws.units(), "ses/1", "ses/1u")
-    assert {"edited0.txt", "sub/edited1.txt", "dir/nested/edited2.txt", f"{ws.other.root}/edited3.txt"} == {
-        step.path for step in plan.deletions if "edited" in step.path
+    assert {"new.txt", "sub/new.txt", "dir/nested/new.txt", f"{ws.other.root}/new.txt"} == {
+        step.path for step in plan.deletions if "new" in step.path
     }
     assert any(note.startswith("In sub: HEAD stays") for note in plan.notes)
     now = ws.state()
-    for unit in ("0", "2", "3"):
+    for unit in ("w", "nested", "other"):
         assert differing(first[unit], now[unit]) == {}
-    assert (first["1"]["files"], first["1"]["index"]) == (now["1"]["files"], now["1"]["index"])
+    assert (first["sub"]["files"], first["sub"]["index"]) == (now["sub"]["files"], now["sub"]["index"])
     restore(ws.units(), "ses/1u", "ses/2u")
     assert differing(second, ws.state()) == {}
 
@@ -167,16 +189,16 @@ def test_the_checkpoint_of_each_unit_is_its_own(ws: Workspace) -> None:
     assert Engine.open(ws.nested.root).list() == []
 
 
-def test_nothing_changed_is_the_same_commit_and_a_change_in_a_unit_is_another(ws: Workspace) -> None:
-    first = ws.units().capture("ses/1", labels={})
-    again = ws.units().capture("ses/2", labels={})
+def test_nothing_changed_is_the_same_commit_and_a_change_in_a_unit_is_another(pair: Workspace) -> None:
+    first = pair.units().capture("ses/1", labels={})
+    again = pair.units().capture("ses/2", labels={})
     assert (again.commit, again.unchanged_since, again.bytes) == (first.commit, "ses/1", 0)
-    ws.nested.put("a.txt", "changed\n")
-    third = ws.units().capture("ses/3", labels={})
+    pair.nested.put("a.txt", "changed\n")
+    third = pair.units().capture("ses/3", labels={})
     assert (third.unchanged_since, third.tree_digest == first.tree_digest) == (None, False)
-    ws.units().forget(["ses/1"])
-    restore(ws.units(), "ses/2", "ses/2u")
-    assert ws.nested.get("a.txt") == b"a modified by the user\n"
+    pair.units().forget(["ses/1"])
+    restore(pair.units(), "ses/2", "ses/2u")
+    assert pair.nested.get("a.txt") == b"a modified by the user\n"
 
 
 def test_diff_and_patch_show_the_paths_of_all_units(ws: Workspace) -> None:
@@ -184,81 +206,81 @@ def test_diff_and_patch_show_the_paths_of_all_units(ws: Workspace) -> None:
     units.capture("ses/1", labels={})
     ws.edit()
     units.capture("ses/2", labels={})
-    wanted = ["a.txt", "edited0.txt", "sub/a.txt", "sub/edited1.txt", "dir/nested/a.txt", "dir/nested/edited2.txt"]
-    wanted += [f"{ws.other.root}/a.txt", f"{ws.other.root}/edited3.txt"]
+    wanted = ["a.txt", "new.txt", "sub/a.txt", "sub/new.txt", "dir/nested/a.txt", "dir/nested/new.txt"]
+    wanted += [f"{ws.other.root}/a.txt", f"{ws.other.root}/new.txt"]
     for newer in ("ses/2", None):
         assert [change.path for change in units.diff("ses/1", newer)] == sorted(wanted)
         text = units.patch("ses/1", newer)
-        assert "+++ b/sub/edited1.txt\n" in text
+        assert "+++ b/sub/new.txt\n" in text
         assert "--- a/dir/nested/a.txt\n" in text
-        assert units.patch("ses/1", newer, ["sub/edited1.txt"]).count("+++ ") == 1
+        assert units.patch("ses/1", newer, ["sub/new.txt"]).count("+++ ") == 1
         assert units.patch("ses/1", newer, ["dir"]).count("+++ ") == 2
 
 
 def test_only_some_paths_of_some_units(ws: Workspace) -> None:
     ws.units().capture("ses/1", labels={})
     ws.edit()
-    plan = restore(ws.units(), "ses/1", "ses/1u", paths=["sub/edited1.txt", f"{ws.other.root}/a.txt"])
-    assert [step.path for step in (*plan.writes, *plan.deletions)] == [f"{ws.other.root}/a.txt", "sub/edited1.txt"]
-    assert (ws.nested.get("a.txt"), ws.other.exists("edited3.txt"), ws.sub.exists("edited1.txt")) == (
-        b"2 edited\n",
+    plan = restore(ws.units(), "ses/1", "ses/1u", paths=["sub/new.txt", f"{ws.other.root}/a.txt"])
+    assert [step.path for step in (*plan.writes, *plan.deletions)] == [f"{ws.other.root}/a.txt", "sub/new.txt"]
+    assert (ws.nested.get("a.txt"), ws.other.exists("new.txt"), ws.sub.exists("new.txt")) == (
+        b"nested edited\n",
         True,
         False,
     )
     ws.edit("again\n")
     restore(ws.units(), "ses/1u", "ses/2u")
-    assert (ws.nested.get("a.txt"), ws.top.get("a.txt")) == (b"2 edited\n", b"0 edited\n")
+    assert (ws.nested.get("a.txt"), ws.top.get("a.txt")) == (b"nested edited\n", b"w edited\n")
 
 
-def test_a_preview_writes_nothing(ws: Workspace) -> None:
-    units = ws.units()
+def test_a_preview_writes_nothing(pair: Workspace) -> None:
+    units = pair.units()
     units.capture("ses/1", labels={})
-    ws.edit()
-    before, refs = ws.state(), [part_refs(world) for world in ws.worlds()]
+    pair.edit()
+    before, refs = pair.state(), [part_refs(world) for world in pair.worlds()]
     plan = units.preview("ses/1")
-    assert "sub/edited1.txt" in {step.path for step in plan.deletions}
-    assert [part_refs(world) for world in ws.worlds()] == refs
-    assert differing(before, ws.state()) == {}
+    assert "dir/nested/new.txt" in {step.path for step in plan.deletions}
+    assert [part_refs(world) for world in pair.worlds()] == refs
+    assert differing(before, pair.state()) == {}
     assert code_of(units.apply, plan) == "plan_is_preview"
 
 
-def test_a_plan_of_several_units_survives_json(ws: Workspace) -> None:
-    first = ws.state()
-    ws.units().capture("ses/1", labels={})
-    ws.edit()
-    plan = ws.units().plan("ses/1", undo_ref="ses/1u", labels={})
+def test_a_plan_of_several_units_survives_json(pair: Workspace) -> None:
+    first = pair.state()
+    pair.units().capture("ses/1", labels={})
+    pair.edit()
+    plan = pair.units().plan("ses/1", undo_ref="ses/1u", labels={})
     again = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
     assert again == plan
-    units = ws.units()
+    units = pair.units()
     units.apply(again)
     units.finish(again.id)
-    assert differing(first, ws.state()) == {}
+    assert differing(first, pair.state()) == {}
 
 
-def test_c26_units_that_vanished_or_appeared_are_named_and_kept(ws: Workspace) -> None:
-    units = ws.units()
+def test_c26_units_that_vanished_or_appeared_are_named_and_kept(pair: Workspace) -> None:
+    units = pair.units()
     units.capture("ses/1", labels={})
-    shutil.rmtree(ws.nested.root)
-    made = World(ws.top.root / "made")
+    shutil.rmtree(pair.nested.root)
+    made = World(pair.top.root / "made")
     made.put("x", "x\n")
     made.commit()
-    ws.top.put("a.txt", "agent\n")
+    pair.top.put("a.txt", "agent\n")
     plan = restore(units, "ses/1", "ses/1u")
     kept = {row.path: row.reason for row in plan.kept}
     assert "is gone" in kept["dir/nested/"]
     assert kept["made/"] == "a repository of its own"
-    assert (made.get("x"), ws.top.get("a.txt")) == (b"x\n", b"a modified by the user\n")
+    assert (made.get("x"), pair.top.get("a.txt")) == (b"x\n", b"a modified by the user\n")
     made.put("x", "changed\n")
     restore(units, "ses/1u", "ses/2u")
     assert made.get("x") == b"x\n"  # part of the undo checkpoint
 
 
-def test_another_repository_in_the_place_of_a_unit_is_left_alone(ws: Workspace) -> None:
-    ws.units().capture("ses/1", labels={})
-    shutil.rmtree(ws.nested.root)
-    other = World(ws.nested.root)
+def test_another_repository_in_the_place_of_a_unit_is_left_alone(pair: Workspace) -> None:
+    pair.units().capture("ses/1", labels={})
+    shutil.rmtree(pair.nested.root)
+    other = World(pair.nested.root)
     other.put("mine", "mine\n")
-    plan = restore(ws.units(), "ses/1", "ses/1u")
+    plan = restore(pair.units(), "ses/1", "ses/1u")
     assert "another repository" in {row.path: row.reason for row in plan.kept}["dir/nested/"]
     assert other.get("mine") == b"mine\n"
     assert not other.exists("a.txt")
@@ -299,14 +321,14 @@ def test_ignored_repositories_and_deinitialised_submodules_are_no_units(ws: Work
     assert (part_refs(ws.nested), part_refs(ws.top)) == ([], [])
 
 
-def test_a_unit_that_was_ignored_since_is_still_restored(ws: Workspace) -> None:
+def test_a_unit_that_was_ignored_since_is_still_restored(pair: Workspace) -> None:
     """C48: the agent hides what was captured."""
-    units = Units.open([ws.top.root])
+    units = Units.open([pair.top.root])
     units.capture("ses/1", labels={})
-    ws.nested.put("a.txt", "agent\n")
-    ws.top.put(".gitignore", "dir/\n")
+    pair.nested.put("a.txt", "agent\n")
+    pair.top.put(".gitignore", "dir/\n")
     restore(units, "ses/1", "ses/1u")
-    assert (ws.nested.get("a.txt"), ws.top.exists(".gitignore")) == (b"a modified by the user\n", False)
+    assert (pair.nested.get("a.txt"), pair.top.exists(".gitignore")) == (b"a modified by the user\n", False)
 
 
 def test_repositories_inside_a_folder_without_git_and_inside_each_other(tmp_path: Path) -> None:
@@ -331,35 +353,35 @@ def test_repositories_inside_a_folder_without_git_and_inside_each_other(tmp_path
     assert not (folder / ".turnback").exists()
 
 
-def test_a_capture_that_fails_in_one_unit_leaves_no_checkpoint_in_any(ws: Workspace) -> None:
-    (ws.nested.root / ".git" / "objects").rename(ws.nested.root / ".git" / "gone")
-    (ws.nested.root / ".git" / "objects").mkdir()
-    units = ws.units()
+def test_a_capture_that_fails_in_one_unit_leaves_no_checkpoint_in_any(pair: Workspace) -> None:
+    (pair.nested.root / ".git" / "objects").rename(pair.nested.root / ".git" / "gone")
+    (pair.nested.root / ".git" / "objects").mkdir()
+    units = pair.units()
     with pytest.raises(TurnbackError):
         units.capture("ses/1", labels={})
     assert units.list() == []
-    assert [part_refs(world) for world in (ws.sub, ws.other)] == [[], []]
+    assert part_refs(pair.nested) == []
 
 
-def test_a_name_in_use_in_one_unit_is_refused_and_the_other_checkpoint_stays(ws: Workspace) -> None:
-    units = ws.units()
+def test_a_name_in_use_in_one_unit_is_refused_and_the_other_checkpoint_stays(pair: Workspace) -> None:
+    units = pair.units()
     units.capture("ses/1", labels={})
-    Engine.open(ws.top.root).forget(["ses/1"])
-    names = part_refs(ws.nested)
+    Engine.open(pair.top.root).forget(["ses/1"])
+    names = part_refs(pair.nested)
     assert code_of(units.capture, "ses/1", labels={}) == "ref_exists"
-    assert part_refs(ws.nested) == names
+    assert part_refs(pair.nested) == names
     units.capture("ses/2", labels={})
 
 
-def test_forget_prune_and_purge_take_the_parts_along(ws: Workspace) -> None:
-    units = ws.units()
+def test_forget_prune_and_purge_take_the_parts_along(pair: Workspace) -> None:
+    units = pair.units()
     for number in (1, 2):
-        ws.edit(f"{number}\n")
+        pair.edit(f"{number}\n")
         units.capture(f"ses/{number}", labels={})
     units.forget(["ses/1"])
-    assert [len(part_refs(world)) for world in (ws.sub, ws.nested, ws.other)] == [1, 1, 1]
+    assert len(part_refs(pair.nested)) == 1
     units.purge("ses")
-    assert [part_refs(world) for world in ws.worlds()] == [[], [], [], []]
+    assert [part_refs(world) for world in pair.worlds()] == [[], []]
 
 
 def test_a_conflict_in_one_unit_takes_all_units_back(ws: Workspace) -> None:
@@ -375,22 +397,22 @@ def test_a_conflict_in_one_unit_takes_all_units_back(ws: Workspace) -> None:
     applied = units.apply(plan, on_conflict="keep-mine")
     assert [row.path for row in applied.conflicts] == [f"{ws.other.root}/a.txt"]
     units.finish(plan.txid)
-    assert (ws.other.get("a.txt"), ws.sub.exists("edited1.txt")) == (b"saved by the user\n", False)
+    assert (ws.other.get("a.txt"), ws.sub.exists("new.txt")) == (b"saved by the user\n", False)
 
 
-def test_an_applied_restore_is_rolled_back_in_all_units(ws: Workspace) -> None:
-    units = ws.units()
+def test_an_applied_restore_is_rolled_back_in_all_units(pair: Workspace) -> None:
+    units = pair.units()
     units.capture("ses/1", labels={})
-    ws.edit()
-    before = ws.state()
+    pair.edit()
+    before = pair.state()
     plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
     units.apply(plan)
     assert code_of(units.capture, "ses/2", labels={}) == "restore_in_progress"
-    for world in (ws.top, ws.nested, ws.other):
+    for world in pair.worlds():
         assert code_of(Engine.open(world.root, lock_wait_s=0.05).capture, "x/1", labels={}) == "workspace_busy"
     units.abort(plan.txid)
-    assert differing(before, ws.state()) == {}
-    assert leftovers(ws) == []
+    assert differing(before, pair.state()) == {}
+    assert leftovers(pair) == []
     with pytest.raises(NotFoundError):
         units.finish(plan.txid)
     units.apply(plan)
@@ -400,10 +422,10 @@ def test_an_applied_restore_is_rolled_back_in_all_units(ws: Workspace) -> None:
     assert code_of(Units.open, []) == "invalid_params"
 
 
-def test_a_final_restore_is_not_aborted(ws: Workspace) -> None:
-    units = ws.units()
+def test_a_final_restore_is_not_aborted(pair: Workspace) -> None:
+    units = pair.units()
     units.capture("ses/1", labels={})
-    ws.edit()
+    pair.edit()
     plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
     units.apply(plan)
 
@@ -419,7 +441,7 @@ def test_a_final_restore_is_not_aborted(ws: Workspace) -> None:
         units.abort(plan.txid)
     assert conflict.value.code == "restore_final"
     units.finish(plan.txid)
-    assert leftovers(ws) == []
+    assert leftovers(pair) == []
 
 
 @pytest.mark.parametrize("places", [("f", "f/inner"), ("f/inner", "f")])
@@ -439,7 +461,7 @@ def test_a_root_named_twice_and_one_that_lies_in_another(ws: Workspace) -> None:
     units.plan("ses/1", undo_ref="ses/1u", labels={})
     restore(units, "ses/1", "ses/2u")
     now = ws.state()
-    assert [unit for unit in "0123" if differing(first[unit], now[unit])] == ["3"]
+    assert [unit for unit in now if differing(first[unit], now[unit])] == ["other"]
 
 
 def leftovers(ws: Workspace) -> list[str]:
@@ -450,7 +472,7 @@ def leftovers(ws: Workspace) -> list[str]:
 
 
 def killed(ws: Workspace, call: str, step: str) -> subprocess.CompletedProcess[bytes]:
-    words = [sys.executable, CHILD, call, step, str(ws.top.root), str(ws.other.root)]
+    words = [sys.executable, CHILD, call, step, *map(str, ws.units().roots)]
     return subprocess.run(words, capture_output=True, check=False, cwd=Path(__file__).parents[2])
 
 
@@ -467,57 +489,65 @@ def side(ws: Workspace, before: dict[str, Any], after: dict[str, Any]) -> str:
     return "after"
 
 
-def prepared(tmp_path: Path) -> tuple[Workspace, dict[str, Any], dict[str, Any]]:
-    """Return a workspace that the agent has edited, its state now, and its state at the checkpoint."""
-    (tmp_path / "base").mkdir()
-    ws = Workspace(tmp_path / "base")
+@pytest.fixture
+def prepared(ws: Workspace) -> Prepared:
+    """A whole workspace that the agent has edited, its state now, and its state at the checkpoint."""
+    return edited(ws)
+
+
+@pytest.fixture
+def prepared_pair(pair: Workspace) -> Prepared:
+    """The same of the small one."""
+    return edited(pair)
+
+
+def edited(ws: Workspace) -> Prepared:
     after = ws.state()
     ws.units().capture("ses/1", labels={})
     ws.edit()
     return ws, ws.state(), after
 
 
-def kill_at(tmp_path: Path, call: str, steps: tuple[str, ...]) -> dict[str, str]:
+def kill_at(prepared: Prepared, call: str, steps: tuple[str, ...]) -> dict[str, str]:
     """Kill a call at each of the steps, recover in a new process's stead, and return on which side it ended."""
-    ws, before, after = prepared(tmp_path)
-    pristine = tmp_path / "pristine"
-    shutil.copytree(ws.base, pristine, symlinks=True)
+    ws, before, after = prepared
+    pristine = ws.copy(ws.base.with_name("pristine"))
     seen = {}
     for step in steps:
         done = killed(ws, call, step)
         assert done.returncode == -9, f"{step}: {done.stderr.decode()}"
-        for world in (ws.nested, ws.other, ws.sub):
+        for world in (ws.nested, ws.other):
             Engine.open(world.root).recover(lambda _: False)  # another hub, which knows nothing of this restore
         ws.units().recover(lambda _: False)
         seen[step] = side(ws, before, after)
         assert leftovers(ws) == [], step
         assert ws.units().recover(lambda _: True) == []
         shutil.rmtree(ws.base)
-        shutil.copytree(pristine, ws.base, symlinks=True)
+        pristine.copy(ws.base)
     return seen
 
 
-def test_killed_between_the_units_of_a_restore(tmp_path: Path) -> None:
-    seen = kill_at(tmp_path, "restore", ("joint:apply:sub", "dir/nested:applied", "joint:finishing", "joint:end:sub"))
-    assert list(seen.values()) == ["before", "before", "before", "after"]
+def test_killed_between_the_units_of_a_restore(prepared: Prepared) -> None:
+    seen = kill_at(prepared, "restore", ("joint:apply:sub", "joint:finishing", "joint:end:sub"))
+    assert list(seen.values()) == ["before", "before", "after"]
 
 
 @pytest.mark.slow
-def test_killed_at_every_step_between_units(tmp_path: Path) -> None:
-    seen = kill_at(tmp_path, "restore", (*JOINTS, *ENDS, "joint:clean"))
+def test_killed_at_every_step_between_units(prepared: Prepared) -> None:
+    seen = kill_at(prepared, "restore", (*JOINTS, *ENDS, "joint:clean"))
     assert list(seen.values()) == ["before"] * (len(JOINTS) + 2) + ["after"] * (len(ENDS) - 1)
 
 
 @pytest.mark.slow
-def test_killed_at_every_step_of_an_abort(tmp_path: Path) -> None:
-    steps = ("joint:void", f"joint:end:{tmp_path}/base/other", "sub:back:clean", "joint:end:", "joint:clean")
-    assert set(kill_at(tmp_path, "abort", steps).values()) == {"before"}
+def test_killed_at_every_step_of_an_abort(prepared: Prepared) -> None:
+    steps = ("joint:void", f"joint:end:{prepared[0].other.root}", "sub:back:clean", "joint:end:", "joint:clean")
+    assert set(kill_at(prepared, "abort", steps).values()) == {"before"}
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_killed_before_the_word_was_given(tmp_path: Path, committed: bool) -> None:
+def test_killed_before_the_word_was_given(prepared_pair: Prepared, committed: bool) -> None:
     """The caller's store says whether it counts; until it is asked, nobody works in any of the units."""
-    ws, before, after = prepared(tmp_path)
+    ws, before, after = prepared_pair
     assert killed(ws, "restore", "joint:applied").returncode == -9
     assert code_of(ws.units().capture, "ses/2", labels={}) == "restore_unfinished"
     assert code_of(Engine.open(ws.nested.root).capture, "ses/2", labels={}) == "restore_unfinished"
@@ -531,9 +561,9 @@ def test_killed_before_the_word_was_given(tmp_path: Path, committed: bool) -> No
     assert leftovers(ws) == []
 
 
-def test_recovered_from_the_first_root_alone(tmp_path: Path) -> None:
+def test_recovered_from_the_first_root_alone(prepared: Prepared) -> None:
     """The journal names the further roots: whoever recovers need not know them."""
-    ws, before, after = prepared(tmp_path)
+    ws, before, after = prepared
     assert killed(ws, "restore", "joint:applied").returncode == -9
     (settled,) = Units.open([ws.top.root]).recover(lambda _: True)
     assert settled.direction == "forward"
@@ -541,22 +571,22 @@ def test_recovered_from_the_first_root_alone(tmp_path: Path) -> None:
     assert leftovers(ws) == []
 
 
-def test_the_next_call_ends_what_needs_nobodys_word(tmp_path: Path) -> None:
-    ws, before, after = prepared(tmp_path)
-    assert killed(ws, "restore", "dir/nested:applied").returncode == -9
+def test_the_next_call_ends_what_needs_nobodys_word(prepared_pair: Prepared) -> None:
+    ws, before, after = prepared_pair
+    assert killed(ws, "restore", "dir/nested:begun").returncode == -9
     ws.units().capture("ses/2", labels={})
     assert side(ws, before, after) == "before"
-    assert killed(ws, "restore2", "joint:end:sub").returncode == -9
+    assert killed(ws, "restore2", "joint:end:dir/nested").returncode == -9
     ws.units().capture("ses/3", labels={})
     assert side(ws, before, after) == "after"
     assert leftovers(ws) == []
 
 
-def test_a_unit_that_vanished_after_a_crash_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    ws, _, after = prepared(tmp_path)
+def test_a_unit_that_vanished_after_a_crash_does_not_hold_up_the_others(prepared_pair: Prepared) -> None:
+    ws, _, _ = prepared_pair
     assert killed(ws, "restore", "joint:done").returncode == -9
     shutil.rmtree(ws.nested.root)
     (settled,) = ws.units().recover(lambda _: False)
     assert [row.path for row in settled.rescued] == [os.fspath(ws.nested.root)]
     assert settled.direction == "forward"
-    assert ws.sub.state() == after["1"]
+    assert (ws.top.get("a.txt"), ws.top.exists("new.txt")) == (b"a modified by the user\n", False)
