@@ -133,3 +133,11 @@ def write_durably(path: bytes, content: bytes) -> None:
         os.fsync(stream.fileno())
     os.rename(temporary, path)
     sync_directory(os.path.dirname(path))
+
+
+def write_plainly(path: bytes, content: bytes) -> None:
+    """Replace a file at once, not durably: for what can be done without."""
+    temporary = path + b".tmp"
+    with open(temporary, "wb") as stream:
+        stream.write(content)
+    os.rename(temporary, path)

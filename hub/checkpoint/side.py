@@ -5,6 +5,7 @@ objects go to the user's store. Invariant: bytes go in and come out raw, whateve
 user has; ignore rules are the user's. Not promised: anything about a worktree of another git directory.
 """
 
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -43,6 +44,9 @@ class Store:
         self.side_dir = os.path.join(self.room, b"side.git")
         self.index = os.path.join(self.room, b"index")
         self.user_index = os.path.join(self.git_dir, b"index")
+        self.index_copy = os.path.join(self.room, b"user-index")
+        self.rules_key = ""
+        self._excludes_file = b""
         self.transactions = os.path.join(self.room, b"txn")
         self.rescue = os.path.join(self.room, b"rescue")
         self.user = Repository(self.top, self._environment(self.git_dir, self.common_dir, self.user_index))
@@ -66,10 +70,13 @@ class Store:
             os.makedirs(os.path.join(self.side_dir, folder), exist_ok=True)
         version = 0 if self.algorithm == "sha1" else 1
         config = CONFIG.format(version=version, algorithm=self.algorithm) if version else _plain_config()
+        config += self._copied()
+        exclude = _read(os.path.join(self.common_dir, b"info", b"exclude"))
         self._keep(b"HEAD", b"ref: refs/heads/none\n")
-        self._keep(b"config", (config + self._copied()).encode())
+        self._keep(b"config", config.encode())
         self._keep(b"info/attributes", ATTRIBUTES)
-        self._keep(b"info/exclude", _read(os.path.join(self.common_dir, b"info", b"exclude")))
+        self._keep(b"info/exclude", exclude)
+        self.rules_key = self._key(config.encode(), exclude)
         for stale in (self.index + b".lock",):  # left by a killed child: nobody else works under our lock
             if os.path.lexists(stale):
                 os.unlink(stale)
@@ -77,6 +84,13 @@ class Store:
     def elsewhere(self, ref: str) -> RefusedError | None:
         """Return why a checkpoint that is not here is in another store, None when it is nowhere; see `shadow`."""
         return None
+
+    def _key(self, config: bytes, exclude: bytes) -> str:
+        """Return what is equal as long as the ignore rules outside the worktree are."""
+        named = self._excludes_file or os.path.join(_settings_folder(), b"git", b"ignore")
+        digest = hashlib.sha256(b"\0".join((config, exclude, named)))
+        digest.update(b"\0" + (_read(named) if os.access(named, os.R_OK) else b""))  # git passes over it, too
+        return digest.hexdigest()
 
     def identity(self) -> str:
         """Return the id of this worktree's room, made at the first call."""
@@ -89,6 +103,7 @@ class Store:
         """Return what is taken over from the user's settings, as configuration text."""
         out = self.user.run("config", "-z", "--type=path", "--get-regexp", COPIED, allow=(0, 1))
         rows = [os.fsdecode(row).split("\n", 1) for row in out.split(b"\0") if b"\n" in row]
+        self._excludes_file = next((os.fsencode(path) for key, path in reversed(rows) if "excludes" in key), b"")
         return "[core]\n" + "".join(f"\t{key.split('.')[1]} = {_quoted(value)}\n" for key, value in rows)
 
     def _keep(self, name: bytes, content: bytes) -> None:
@@ -105,6 +120,10 @@ class Store:
             "GIT_OBJECT_DIRECTORY": os.path.join(self.common_dir, b"objects"),
         }
         return {name: os.fsdecode(value) for name, value in values.items()}
+
+
+def _settings_folder() -> bytes:
+    return os.environb.get(b"XDG_CONFIG_HOME") or os.path.join(os.path.expanduser(b"~"), b".config")
 
 
 def _plain_config() -> str:

@@ -6,24 +6,49 @@ is not yet a checkpoint: no ref protects it.
 
 import logging
 import os
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Set
+from functools import cached_property
+from typing import TypeVar
 
 import msgspec
 
-from hub.checkpoint.files import write_durably
+from hub.checkpoint.adding import Progress
 from hub.checkpoint.meta import IndexState, Missed, Permissions, Root, State, digest_of, text
 from hub.checkpoint.operations import head_of, operation_of
+from hub.checkpoint.private import PrivateIndex
 from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
 from hub.checkpoint.staging import IndexReader, Staged
 from hub.checkpoint.values import CheckpointError
-from hub.checkpoint.walk import Walked, implied_folders
-from hub.checkpoint.worktree import Progress, Tree, TreeTaker
+from hub.checkpoint.worktree import Ground, Tree, TreeTaker
 
 log = logging.getLogger(__name__)
 
-USUAL = {"100644": 0o644, "100755": 0o755, "40000": 0o755}
+T = TypeVar("T")
+
+
+class Captured(Set[bytes]):
+    """The files of a snapshot by name, read when they are first asked for."""
+
+    def __init__(self, index: PrivateIndex) -> None:
+        self._index = index
+
+    @cached_property
+    def _names(self) -> frozenset[bytes]:
+        return frozenset(self._index.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[T]) -> Set[T]:
+        return frozenset(it)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -33,7 +58,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     digest: str
     staged: Staged
     tree: Tree
-    captured: frozenset[bytes]
+    captured: Captured
 
     @property
     def nested(self) -> tuple[bytes, ...]:
@@ -48,13 +73,20 @@ class Snapshots:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._indexes = IndexReader(store)
+        self._ground = Ground(store)
 
     def take(self, progress: Progress, forced: Collection[bytes] = ()) -> Snapshot:
-        """Return the present state; `forced` paths are captured whatever the rules say. Raises CheckpointError."""
-        try:
-            return self._take(progress, forced)
-        except (GitFailed, OSError) as first:
-            log.info("a capture met a file in motion and begins again", extra={"reason": str(first)})
+        """Return the present state; `forced` paths are captured whatever the rules say. Raises CheckpointError.
+
+        A capture that fails, because files are in motion or the private index is damaged, begins again: with a survey
+        of everything, then with a new index.
+        """
+        for again in (self._ground.distrust, self._ground.forget):
+            try:
+                return self._take(progress, forced)
+            except (GitFailed, OSError) as failure:
+                log.info("a capture begins again", extra={"reason": str(failure)})
+                again()
         try:
             return self._take(progress, forced)
         except GitFailed as failure:
@@ -66,18 +98,16 @@ class Snapshots:
 
     def forget_index(self) -> None:
         """Drop the private index, so that every file is read anew."""
-        if os.path.lexists(self._store.index):
-            os.unlink(self._store.index)
+        self._ground.forget()
 
     def _take(self, progress: Progress, forced: Collection[bytes]) -> Snapshot:
         staged = self._indexes.read()
-        tree = TreeTaker(self._store, staged, forced, progress).take()
+        tree = TreeTaker(self._ground, staged, forced, progress).take()
         state = self._state(staged.state, tree)
-        return Snapshot(state, digest_of(state), staged, tree, frozenset(tree.names))
+        return Snapshot(state, digest_of(state), staged, tree, Captured(self._ground.index))
 
     def _state(self, index: IndexState, tree: Tree) -> State:
         head, branch = head_of(self._store.user, self._store.git_dir)
-        implied = implied_folders(list(tree.names))
         return State(
             worktree=tree.oid,
             index=index,
@@ -85,32 +115,12 @@ class Snapshots:
             branch=branch,
             operation=operation_of(self._store.git_dir),
             ignored=tuple(text(name) for name in tree.ignored),
-            folders=tuple(sorted(text(name) for name in tree.walked.folders if name not in implied)),
-            permissions=self._permissions(tree),
+            folders=tuple(sorted(text(name) for name in tree.walked.empty)),
+            permissions=_permissions(tree),
             uncaptured=tuple(Missed(path=text(name), why=why) for name, why in sorted(tree.missed.items())),
             root=root_of(self._store),
-            files=len(tree.names),
+            files=tree.files,
         )
-
-    def _permissions(self, tree: Tree) -> Permissions:
-        hidden = [name for name in tree.names if name not in tree.walked.files]
-        found = tree.walked.files | _of_hidden(self._store.top, hidden)
-        captured = {name: found[name] for name in tree.names if name in found}
-        usual = self._usual(captured, tree.walked)
-        odd = {name: bits for name, bits in captured.items() if bits != usual[_kind(bits)]}
-        return Permissions(
-            usual=usual,
-            files={text(name): bits for name, bits in odd.items()},
-            folders={text(name): bits for name, bits in tree.walked.folders.items() if bits != usual["40000"]},
-        )
-
-    def _usual(self, files: Mapping[bytes, int], walked: Walked) -> dict[str, int]:
-        """Return the usual permission bits; what the first capture found most often holds for all later ones."""
-        path = os.path.join(self._store.room, b"usual")
-        if not os.path.exists(path):
-            write_durably(path, msgspec.json.encode(_most_common(files, walked)))
-        with open(path, "rb") as stream:
-            return msgspec.json.decode(stream.read(), type=dict[str, int])
 
 
 def root_of(store: Store) -> Root:
@@ -119,23 +129,10 @@ def root_of(store: Store) -> Root:
     return Root(id=store.identity(), path=text(store.top), inode=status.st_ino, device=status.st_dev)
 
 
-def _kind(bits: int) -> str:
-    return "100755" if bits & 0o100 else "100644"
-
-
-def _most_common(files: Mapping[bytes, int], walked: Walked) -> dict[str, int]:
-    counts = {kind: Counter[int]() for kind in USUAL}
-    for bits in files.values():
-        counts[_kind(bits)][bits] += 1
-    counts["40000"].update(walked.folders.values())
-    return {kind: max(counts[kind], key=counts[kind].__getitem__, default=bits) for kind, bits in USUAL.items()}
-
-
-def _of_hidden(top: bytes, names: list[bytes]) -> dict[bytes, int]:
-    """Return the permission bits of captured files that lie where the walk does not go; links have none."""
-    found = {}
-    for name in names:
-        path = os.path.join(top, name)
-        if os.path.isfile(path) and not os.path.islink(path):
-            found[name] = os.lstat(path).st_mode & 0o7777
-    return found
+def _permissions(tree: Tree) -> Permissions:
+    usual = tree.bits.usual
+    return Permissions(
+        usual=dict(usual),
+        files={text(name): bits for name, bits in sorted(tree.bits.odd.items())},
+        folders={text(name): bits for name, bits in tree.walked.folders.items() if bits != usual["40000"]},
+    )

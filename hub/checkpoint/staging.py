@@ -53,7 +53,7 @@ class IndexReader:
         return self._last
 
     def _read(self) -> Staged:
-        copy = os.path.join(self._store.room, b"user-index")
+        copy = self._store.index_copy
         if os.path.lexists(copy):
             os.unlink(copy)
         view = self._store.user.with_index(copy)

@@ -7,224 +7,207 @@ read is read once more, then named.
 """
 
 import os
-import stat
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Collection
 
 import msgspec
 
-from hub.checkpoint.files import directory, git_mode, look, unreadable
+from hub.checkpoint.adding import Adder, Doubt, Limits, Progress, read_bits
+from hub.checkpoint.files import write_durably
+from hub.checkpoint.finding import Either, Finder, Work
+from hub.checkpoint.known import Bits, Identity, Known, Memory, kind_of, now_ns
+from hub.checkpoint.private import PrivateIndex, Written
+from hub.checkpoint.seeding import Seeder
 from hub.checkpoint.side import Store
 from hub.checkpoint.staging import Staged
-from hub.checkpoint.values import CheckpointError
-from hub.checkpoint.walk import Walked, walk
+from hub.checkpoint.walk import permission_bits
 
-ROUNDS = 4
+__all__ = ["Progress", "Tree", "TreeTaker"]
+
 FILE_BYTES = 50 << 20
 """An untracked file above this is named, not captured."""
 TOTAL_BYTES = 2 << 30
 """Untracked files above this sum in one capture are named, not captured."""
 SPARE_BYTES = 64 << 20
 """Disk space that a capture leaves free, beside twice what it writes."""
+USUAL = {"100644": 0o644, "100755": 0o755, "40000": 0o755}
 
-STATUS = (
-    *("status", "--porcelain", "-z", "--untracked-files=all", "--ignored=matching"),
-    *("--no-renames", "--ignore-submodules=all"),
-)
-LISTED = ("ls-files", "-z")
-LISTED_IGNORED = (*LISTED, "-c", "-i", "--exclude-standard")
 
-Progress = Callable[[str, int, int], None]
+class Walked(msgspec.Struct, frozen=True):
+    """Permission bits of the visited directories, and which of them hold no captured file."""
+
+    folders: dict[bytes, int]
+    empty: tuple[bytes, ...]
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """The captured worktree. `missed` maps paths to the reason; `forced_in` are captured though git ignores them."""
+    """The captured worktree. `missed` maps paths to the reason; `forced_in` are captured though git ignores them.
+
+    `written` is what this tree has that `base`, the tree of the capture before, lacks.
+    """
 
     oid: str
-    names: tuple[bytes, ...]
+    files: int
     ignored: tuple[bytes, ...]
     missed: dict[bytes, str]
     forced_in: frozenset[bytes]
     walked: Walked
+    bits: Bits
+    base: str
+    written: Written
     bytes: int
 
 
-class Status(msgspec.Struct, frozen=True):
-    """What git says of the worktree against the private index."""
+class Ground:
+    """What the captures of one worktree share: its private index and the memory of the last capture."""
 
-    changed: tuple[bytes, ...]
-    untracked: tuple[bytes, ...]
-    nested: tuple[bytes, ...]
-    ignored: tuple[bytes, ...]
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.index = PrivateIndex(store)
+        self.memory = Memory(os.path.join(store.room, b"known"), store.index)
+        self.staged: Staged | None = None
+        self.walked: Walked | None = None
+        self.seeds = True
 
+    def forget(self) -> None:
+        """Drop memory and private index, so that every file is read anew."""
+        self.distrust()
+        self.seeds = False
+        if os.path.lexists(self.store.index):
+            os.unlink(self.store.index)
 
-class Edits(msgspec.Struct):
-    """What is to be done to the private index, and what is left out.
-
-    `shifts_ignored`: what git calls ignored may be another set afterwards, so it must be asked again.
-    """
-
-    additions: dict[bytes, os.stat_result] = msgspec.field(default_factory=dict)
-    removals: set[bytes] = msgspec.field(default_factory=set)
-    missed: dict[bytes, str] = msgspec.field(default_factory=dict)
-    untracked_bytes: int = 0
-    shifts_ignored: bool = False
+    def distrust(self) -> None:
+        """Drop the memory, so that all directories are surveyed and all files are looked at."""
+        self.memory.drop()
+        self.staged = self.walked = None
 
 
 class TreeTaker:
     """Takes the tree of one worktree. `forced` paths are captured whatever the rules say."""
 
-    def __init__(self, store: Store, staged: Staged, forced: Collection[bytes], progress: Progress) -> None:
-        self._store = store
+    def __init__(self, ground: Ground, staged: Staged, forced: Collection[bytes], progress: Progress) -> None:
+        self._ground = ground
+        self._store = ground.store
+        self._index = ground.index
+        self._memory = ground.memory
         self._staged = staged
         self._forced = frozenset(forced)
         self._progress = progress
-        self._bytes = 0
-        self._missed: dict[bytes, str] = {}
+        self._since_ns = now_ns()
 
     def take(self) -> Tree:
         """Return the tree. Raises CheckpointError: checkpoint_failed, over_budget, disk_full."""
-        for _ in range(ROUNDS):
-            status, names, forced_in = self._look()
-            edits = self._edits(status, frozenset(names), forced_in)
-            if not (edits.additions or edits.removals):
-                break
-            self._carry_out(edits)
-            if not edits.shifts_ignored:
-                names = _names(self._store.side.run(*LISTED))
-                forced_in = frozenset(_names(self._store.side.run(*LISTED_IGNORED)))
-                break
-        oid = self._store.side.line("write-tree", "--missing-ok")
-        walked = walk(self._store.top, {name.rstrip(b"/") for name in (*status.ignored, *status.nested)})
-        self._note_missed(status, walked)
-        return Tree(
-            oid, tuple(names), status.ignored, self._missed, forced_in - self._staged.names, walked, self._bytes
-        )
-
-    def _look(self) -> tuple[Status, list[bytes], frozenset[bytes]]:
-        """Return git's status, what the private index lists, and what of that git ignores."""
         self._progress("status", 0, 0)
-        side = self._store.side
-        calls = [side.start(*words) for words in (STATUS, LISTED, LISTED_IGNORED)]  # three at once: each walks alone
-        try:
-            status, names, forced_in = [call.finish(side.time_left()) for call in calls]
-        except BaseException:
-            for call in calls:
-                call.kill()
-            raise
-        return self._status(status), _names(names), frozenset(_names(forced_in))
+        known = self._memory.recall()
+        identity = self._memory.identity()
+        taken = self._short_way(known) if known is not None else None
+        if taken is None:
+            taken = self._long_way(known)
+        return self._finish(*taken, identity)
 
-    def _status(self, out: bytes) -> Status:
-        rows = [(row[:2], row[3:]) for row in out.split(b"\0")[:-1] if row[:2] != b"A "]
-        untracked = [name for code, name in rows if code == b"??"]
-        return Status(
-            tuple(name for code, name in rows if code not in (b"??", b"!!")),
-            tuple(name for name in untracked if not name.endswith(b"/")),
-            tuple(name for name in untracked if name.endswith(b"/")),
-            tuple(sorted(name for code, name in rows if code == b"!!" and not self._is_empty(name))),
+    def _short_way(self, known: Known) -> tuple[Known, Work, int] | None:
+        """Do what a look at the known directories asks for; None in doubt."""
+        if (known.rules_key, known.forced) != (self._store.rules_key, self._forced):
+            return None
+        work = self._finder(known).what_changed(self._ground.staged)
+        if work is None:
+            return None
+        try:
+            return known, work, self._carry_out(known, work)
+        except Doubt:
+            return None
+
+    def _long_way(self, known: Known | None) -> tuple[Known, Work, int]:
+        """Survey the whole worktree and do what that asks for. Of what was known only that of files is used."""
+        bits_known = known is not None
+        if known is None:
+            known = Known(bits=Bits(USUAL))
+            if self._ground.seeds and not self._index.exists():
+                Seeder(self._store, self._staged).seed()
+        known.rules_key, known.forced = self._store.rules_key, self._forced
+        work = self._finder(known).everything()
+        count = self._carry_out(known, work)
+        if not bits_known:
+            self._read_all_bits(known)
+        return known, work, count
+
+    def _finder(self, known: Known) -> Finder:
+        return Finder(self._store, self._index, self._staged, self._forced, known)
+
+    def _carry_out(self, known: Known, work: Work) -> int:
+        limits = Limits(FILE_BYTES, TOTAL_BYTES, SPARE_BYTES)
+        adder = Adder(self._store, known, Either(self._staged.names, self._forced), limits, self._progress)
+        old = known.fresh - work.candidates
+        adder.carry_out(work, self._since_ns)
+        self._look_at_fresh(known, old)
+        return adder.bytes
+
+    def _look_at_fresh(self, known: Known, names: set[bytes]) -> None:
+        """Read permission bits again that may have changed unseen."""
+        groups, fresh = read_bits(self._store.top, names, self._since_ns)
+        for bits, some in groups.items():
+            for name in some:
+                known.bits.note(name, bits)
+        known.fresh -= names - fresh
+
+    def _read_all_bits(self, known: Known) -> None:
+        names = self._index.names()
+        known.files = len(names)
+        groups, known.fresh = read_bits(self._store.top, names, self._since_ns)
+        usual = self._usual(groups, known)
+        odd = {name: bits for bits, some in groups.items() if bits != usual[kind_of(bits)] for name in some}
+        known.bits = Bits(usual, odd)
+
+    def _usual(self, groups: dict[int, list[bytes]], known: Known) -> dict[str, int]:
+        """Return the usual permission bits; what the first capture found most often holds for all later ones."""
+        path = os.path.join(self._store.room, b"usual")
+        if not os.path.exists(path):
+            counts = {kind: Counter[int]() for kind in USUAL}
+            for bits, names in groups.items():
+                counts[kind_of(bits)][bits] += len(names)
+            counts["40000"].update(permission_bits(known.survey.folders).values())
+            most = {kind: max(counts[kind], key=counts[kind].__getitem__, default=bits) for kind, bits in USUAL.items()}
+            write_durably(path, msgspec.json.encode(most))
+        with open(path, "rb") as stream:
+            return msgspec.json.decode(stream.read(), type=dict[str, int])
+
+    def _finish(self, known: Known, work: Work, count: int, identity: Identity) -> Tree:
+        """Write the tree, and keep what is known now."""
+        base, moved = known.tree, self._memory.identity() != identity
+        if moved or not base:
+            known.tree = self._index.write_tree()
+        written = self._index.difference(base, known.tree) if base else Written()
+        known.files += written.more
+        known.staged = self._staged.state.digest
+        known.since_ns = self._since_ns if moved else known.since_ns
+        if moved or work.moved or self._ground.walked is None:
+            empty = tuple(sorted(known.empty_folders()))
+            self._ground.walked = Walked(permission_bits(known.survey.folders), empty)
+        self._memory.keep(known)
+        self._ground.staged, self._ground.seeds = self._staged, True
+        return Tree(
+            oid=known.tree,
+            files=known.files,
+            ignored=tuple(sorted(known.survey.ignored)),
+            missed=self._missed(known),
+            forced_in=self._forced_in(),
+            walked=self._ground.walked,
+            bits=known.bits,
+            base=base,
+            written=written,
+            bytes=count,
         )
 
-    def _is_empty(self, name: bytes) -> bool:
-        """Return whether an ignored path is a directory without anything that could be lost."""
-        if not name.endswith(b"/"):
-            return False
-        try:
-            return not os.listdir(os.path.join(self._store.top, name))
-        except (FileNotFoundError, PermissionError):
-            return False
+    def _missed(self, known: Known) -> dict[bytes, str]:
+        survey = known.survey
+        kinds = {
+            name: "submodule" if name in self._staged.submodules else "nested_repository" for name in survey.nested
+        }
+        missed = known.missed | {name + b"/": kind for name, kind in kinds.items()}
+        missed |= dict.fromkeys(survey.special, "special_file")
+        return missed | {name + b"/": "unreadable" for name in survey.closed}
 
-    def _edits(self, status: Status, names: frozenset[bytes], although_ignored: frozenset[bytes]) -> Edits:
-        """Return what brings the private index up to date, and name what stays out of it."""
-        unwanted = although_ignored - self._staged.names - self._forced
-        hidden = (self._staged.names | self._forced) - names - frozenset(status.untracked)
-        edits = Edits(removals=set(unwanted))
-        with directory(self._store.top) as root:
-            self._consider(root, edits, (*status.changed, *status.untracked, *sorted(hidden)))
-        edits.removals &= names
-        edits.shifts_ignored = bool(unwanted) or not hidden.isdisjoint(edits.additions)
-        self._missed |= edits.missed
-        return edits
-
-    def _consider(self, root: int, edits: Edits, names: Iterable[bytes]) -> None:
-        for name in names:
-            if name not in edits.removals:
-                self._consider_one(root, edits, name)
-
-    def _consider_one(self, root: int, edits: Edits, name: bytes) -> None:
-        try:
-            status = look(root, name)
-            reason = self._reason_against(root, edits, name, status) if status else None
-        except PermissionError:
-            status, reason = None, "unreadable"
-        if reason is not None:
-            edits.missed[name] = reason
-        if status is None or reason is not None or not git_mode(status.st_mode):
-            edits.removals.add(name)
-        else:
-            edits.additions[name] = status
-
-    def _reason_against(self, root: int, edits: Edits, name: bytes, status: os.stat_result) -> str | None:
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        if unreadable(root, name):
-            return "unreadable"
-        if name in self._staged.names or name in self._forced:
-            return None
-        if status.st_size > FILE_BYTES:
-            return "too_large"
-        if edits.untracked_bytes + status.st_size > TOTAL_BYTES:
-            return "over_budget"
-        edits.untracked_bytes += status.st_size
-        return None
-
-    def _carry_out(self, edits: Edits) -> None:
-        if edits.removals:
-            lines = b"".join(b"0 %b\t%b\0" % (self._store.null_oid.encode(), name) for name in sorted(edits.removals))
-            self._store.side.run("update-index", "-z", "--index-info", stdin=lines)
-        if edits.additions:
-            self._check_disk(sum(status.st_size for status in edits.additions.values()))
-            self._add(sorted(edits.additions))
-            self._read_again(edits.additions)
-
-    def _check_disk(self, fresh: int) -> None:
-        disk = os.statvfs(self._store.room)
-        if disk.f_bavail * disk.f_frsize < 2 * fresh + SPARE_BYTES:
-            raise CheckpointError("There is too little disk space for a checkpoint.", code="disk_full")
-        self._bytes += fresh
-
-    def _add(self, names: list[bytes]) -> None:
-        self._progress("files", 0, len(names))
-        lines = b"".join(name + b"\0" for name in names)
-        self._store.side.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=lines)
-        self._progress("files", len(names), len(names))
-
-    def _read_again(self, before: dict[bytes, os.stat_result]) -> None:
-        """Read what changed meanwhile once more; name what changes still."""
-        moved = self._moved(before)
-        if moved:
-            self._add(sorted(moved))
-            for name in self._moved(moved):
-                self._missed[name] = "changing"
-
-    def _moved(self, before: dict[bytes, os.stat_result]) -> dict[bytes, os.stat_result]:
-        moved = {}
-        with directory(self._store.top) as root:
-            for name, old in before.items():
-                new = look(root, name)
-                if new is not None and _traits(new) != _traits(old):
-                    moved[name] = new
-        return moved
-
-    def _note_missed(self, status: Status, walked: Walked) -> None:
-        for name in status.nested:
-            kind = "submodule" if name.rstrip(b"/") in self._staged.submodules else "nested_repository"
-            self._missed[name] = kind
-        self._missed |= dict.fromkeys(walked.special, "special_file")
-        self._missed |= {name + b"/": "unreadable" for name in walked.closed}
-
-
-def _traits(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
-
-
-def _names(out: bytes) -> list[bytes]:
-    return out.split(b"\0")[:-1]
+    def _forced_in(self) -> frozenset[bytes]:
+        """Return what is captured although git ignores it and nobody tracks it."""
+        forced = self._forced - self._staged.names
+        return self._index.ignored(forced) if forced else frozenset()

@@ -1,0 +1,190 @@
+"""Carries out what a capture found to do: looks at each candidate, reads it into the private index or names why not.
+
+Invariant: a path whose bytes cannot be had, or are too many, is named and left out of the index. Permission bits are
+known for every file that is in it. Not promised: one instant; a file that changes while it is read is read once more,
+then named.
+"""
+
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable
+from typing import NamedTuple
+
+from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, unreadable
+from hub.checkpoint.finding import Work
+from hub.checkpoint.known import Known
+from hub.checkpoint.private import PrivateIndex
+from hub.checkpoint.side import Store
+from hub.checkpoint.values import CheckpointError
+
+AT_ONCE = 10_000
+"""About as many files are looked at, then read, at a time."""
+
+Progress = Callable[[str, int, int], None]
+
+
+class Doubt(Exception):
+    """What was found in the short way does not suffice."""
+
+
+class Look(NamedTuple):
+    """What a file was like when it was looked at."""
+
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+    mode: int
+
+
+class Limits(NamedTuple):
+    """How many bytes an untracked file may have, all of them together, and how many must stay free on the disk."""
+
+    file: int
+    total: int
+    spare: int
+
+
+class Adder:
+    """Brings the private index up to date. No limit holds for names that `exempt` has.
+
+    `bytes` counts what was read from files that changed after `since_ns`.
+    """
+
+    def __init__(
+        self, store: Store, known: Known, exempt: Container[bytes], limits: Limits, progress: Progress
+    ) -> None:
+        self._store = store
+        self._index = PrivateIndex(store)
+        self._known = known
+        self._exempt = exempt
+        self._limits = limits
+        self._progress = progress
+        self._before: dict[bytes, str] = {}
+        self._untracked_bytes = 0
+        self.bytes = 0
+
+    def carry_out(self, work: Work, since_ns: int) -> None:
+        """Do the work. Raises Doubt where files that did not change would count for a limit, CheckpointError."""
+        self._before, self._known.missed = self._known.missed, {}
+        if work.removals:
+            self._remove(work.removals)
+        names = sorted(work.candidates)
+        for start in range(0, len(names), AT_ONCE):
+            self._progress("files", work.present + start, work.present + len(names))
+            self._take_in(names[start : start + AT_ONCE], since_ns)
+            if self._untracked_bytes > self._limits.total and not work.whole:
+                raise Doubt
+        if names:
+            self._progress("files", work.present + len(names), work.present + len(names))
+
+    def _take_in(self, names: list[bytes], since_ns: int) -> None:
+        additions: dict[bytes, Look] = {}
+        removals: set[bytes] = set()
+        with directory(self._store.top) as root:
+            for name in names:
+                found = self._consider(root, name)
+                if found is not None:
+                    additions[name] = found
+                elif name not in self._before:
+                    removals.add(name)
+        if removals:
+            self._remove(removals)
+        if additions:
+            self._check_disk(sum(one.size for one in additions.values() if one.changed_ns >= self._known.since_ns))
+            self._index.add(additions)
+            self._note(self._read_again(additions), since_ns)
+
+    def _consider(self, root: int, name: bytes) -> Look | None:
+        """Return what the file is like, None when it is not to be captured: it is then named, if it exists."""
+        try:
+            status = look(root, name)
+            reason = self._reason_against(root, name, status) if status else None
+        except PermissionError:
+            status, reason = None, "unreadable"
+        if reason is not None:
+            self._known.missed[name] = reason
+        if status is None or reason is not None or not git_mode(status.st_mode):
+            return None
+        return _looked(status)
+
+    def _reason_against(self, root: int, name: bytes, status: os.stat_result) -> str | None:
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if unreadable(root, name):
+            return "unreadable"
+        if name in self._exempt:
+            return None
+        if status.st_size > self._limits.file:
+            return "too_large"
+        if self._untracked_bytes + status.st_size > self._limits.total:
+            return "over_budget"
+        self._untracked_bytes += status.st_size
+        return None
+
+    def _remove(self, names: set[bytes]) -> None:
+        self._index.remove(sorted(names))
+        for name in names:
+            self._known.bits.odd.pop(name, None)
+        self._known.fresh -= names
+
+    def _check_disk(self, fresh: int) -> None:
+        disk = os.statvfs(self._store.room)
+        if disk.f_bavail * disk.f_frsize < 2 * fresh + self._limits.spare:
+            raise CheckpointError("There is too little disk space for a checkpoint.", code="disk_full")
+        self.bytes += fresh
+
+    def _read_again(self, before: dict[bytes, Look]) -> dict[bytes, Look]:
+        """Read what changed meanwhile once more, name what changes still; return how all are now."""
+        moved = self._moved(before)
+        if moved:
+            self._index.add(sorted(moved))
+            self._known.missed |= dict.fromkeys(self._moved(moved), "changing")
+        return before | moved
+
+    def _moved(self, before: dict[bytes, Look]) -> dict[bytes, Look]:
+        moved = {}
+        with directory(self._store.top) as root:
+            for name, old in before.items():
+                status = look(root, name)
+                if status is not None and _traits(_looked(status)) != _traits(old):
+                    moved[name] = _looked(status)
+        return moved
+
+    def _note(self, added: dict[bytes, Look], since_ns: int) -> None:
+        """Note the permission bits of what is in the index now."""
+        for name, found in added.items():
+            if stat.S_ISREG(found.mode):
+                self._known.bits.note(name, found.mode & PERMISSIONS)
+            else:
+                self._known.bits.odd.pop(name, None)
+            if found.changed_ns >= since_ns:
+                self._known.fresh.add(name)
+            else:
+                self._known.fresh.discard(name)
+
+
+def read_bits(top: bytes, names: Iterable[bytes], since_ns: int) -> tuple[dict[int, list[bytes]], set[bytes]]:
+    """Return files by their permission bits, and those whose bits must be read again."""
+    groups: dict[int, list[bytes]] = defaultdict(list)
+    fresh: set[bytes] = set()
+    prefix = os.path.join(top, b"")
+    for name in names:
+        try:
+            status = os.lstat(prefix + name)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        if stat.S_ISREG(status.st_mode):
+            groups[status.st_mode & PERMISSIONS].append(name)
+            if status.st_ctime_ns >= since_ns:
+                fresh.add(name)
+    return groups, fresh
+
+
+def _looked(status: os.stat_result) -> Look:
+    return Look(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
+
+
+def _traits(found: Look) -> tuple[int, int, int, int]:
+    return found.inode, found.size, found.modified_ns, found.mode
