@@ -67,6 +67,7 @@ def joined_plan(plans: Sequence[PartPlan], kept: Iterable[Kept]) -> Plan:
         kept=tuple(row for part in plans for row in kept_in(part.key, part.plan.kept)) + more,
         index_changes=tuple(_shown(part.key, path) for part in plans for path in part.plan.index_changes),
         restores_index=any(part.plan.restores_index for part in plans),
+        reach="session" if any(part.plan.reach == "session" for part in plans) else "tree",
         notes=tuple(_note(part.key, note) for part in plans for note in part.plan.notes),
     )
     if not active:

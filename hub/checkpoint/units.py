@@ -16,13 +16,14 @@ from pathlib import Path
 from hub.checkpoint.engine import BUDGET_S, LOCK_WAIT_S, Engine
 from hub.checkpoint.meta import Part
 from hub.checkpoint.parts import Seen, part_ref
+from hub.checkpoint.plans import Wish
 from hub.checkpoint.retention import Limits, Pruned
 from hub.checkpoint.unit_captures import Captures, Written
 from hub.checkpoint.unit_discovery import Family, Opening, Roll
 from hub.checkpoint.unit_plans import Planning
 from hub.checkpoint.unit_restores import Restores
 from hub.checkpoint.unit_values import below, changes_in, narrowed
-from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, OnConflict, Plan, Recovered
+from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
 from hub.checkpoint.worktree import Progress
 
 log = logging.getLogger(__name__)
@@ -133,21 +134,43 @@ class Units:
         return seen
 
     def plan(
-        self, target_ref: str, *, undo_ref: str, labels: Mapping[str, str], paths: Sequence[str] | None = None
+        self,
+        target_ref: str,
+        *,
+        undo_ref: str,
+        labels: Mapping[str, str],
+        paths: Sequence[str] | None = None,
+        reach: Reach | None = None,
+        owner: str | None = None,
+        history: Sequence[Mark] = (),
+        head: bool = False,
+        kept_head_ref: str | None = None,
     ) -> Plan:
         """Capture the present state of all units under `undo_ref`, and return the way to the target; see `Engine.plan`.
 
         Raises also CheckpointError checkpoint_incomplete when a unit that is here lacks its part of the target.
         """
+        wish = Wish(paths=paths, reach=reach, owner=owner, history=history, head=head, kept_head_ref=kept_head_ref)
         self._restores.settle()
         with self._writing() as written:
             captures = Captures(self._family, written, labels=labels)
-            return Planning(self._family, written, captures, labels=labels).whole(target_ref, undo_ref, paths)
+            return Planning(self._family, written, captures, labels).whole(target_ref, undo_ref, wish)
 
-    def preview(self, target_ref: str, *, paths: Sequence[str] | None = None) -> Plan:
+    def preview(
+        self,
+        target_ref: str,
+        *,
+        paths: Sequence[str] | None = None,
+        reach: Reach | None = None,
+        owner: str | None = None,
+        history: Sequence[Mark] = (),
+        head: bool = False,
+        kept_head_ref: str | None = None,
+    ) -> Plan:
         """Return the same plan without keeping a checkpoint; it cannot be applied. Raises as `plan`."""
+        wish = Wish(paths=paths, reach=reach, owner=owner, history=history, head=head, kept_head_ref=kept_head_ref)
         self._restores.settle()
-        return Planning(self._family, Written(), None).whole(target_ref, "", paths)
+        return Planning(self._family, Written(), None, {}).whole(target_ref, "", wish)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Written]:

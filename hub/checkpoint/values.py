@@ -206,7 +206,7 @@ class Plan(Value, frozen=True, kw_only=True):
         """True when the worktree and the index are already as in the target."""
         steps = (self.writes, self.creations, self.deletions, self.displaced)
         folders = (self.made_dirs, self.removed_dirs, self.changed_dirs)
-        return not (self.restores_index or self.head or any(steps) or any(folders))
+        return not (self.restores_index or self.head or self.parts or any(steps) or any(folders))
 
 
 class PartPlan(Value, frozen=True, kw_only=True):

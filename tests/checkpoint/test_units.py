@@ -13,7 +13,7 @@ import pytest
 
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.units import Units
-from hub.checkpoint.values import Plan
+from hub.checkpoint.values import Mark, Plan
 from hub.errors import ConflictError, NotFoundError, TurnbackError
 from tests.checkpoint.world import World, differing
 
@@ -230,6 +230,40 @@ def test_only_some_paths_of_some_units(ws: Workspace) -> None:
     ws.edit("again\n")
     restore(ws.units(), "ses/1u", "ses/2u")
     assert (ws.nested.get("a.txt"), ws.top.get("a.txt")) == (b"nested edited\n", b"w edited\n")
+
+
+def test_only_what_the_session_changed_in_each_unit(pair: Workspace) -> None:
+    units = pair.units()
+    units.capture("ses/1", labels={})
+    pair.edit("by the agent\n")
+    units.capture("ses/1a", labels={})
+    pair.nested.put("mine.txt", "by the user\n")
+    pair.nested.put("new.txt", "by the user\n")
+    history = [Mark(ref="ses/1", kind="before", owner="run"), Mark(ref="ses/1a", kind="after", owner="run")]
+    plan = restore(units, "ses/1", "ses/1u", owner="run", history=history)
+    assert plan.reach == "session"
+    assert {"dir/nested/mine.txt", "dir/nested/new.txt"} <= {row.path for row in plan.kept}
+    assert (pair.top.exists("new.txt"), pair.nested.get("a.txt")) == (False, b"a modified by the user\n")
+    assert (pair.nested.get("new.txt"), pair.nested.get("mine.txt")) == (b"by the user\n", b"by the user\n")
+
+
+def test_the_branches_of_all_units_go_back_and_forward(pair: Workspace) -> None:
+    units = pair.units()
+    units.capture("ses/1", labels={})
+    first = pair.state()
+    for world in (pair.nested, pair.top):
+        world.put("a.txt", "by the agent\n")
+        world.git("commit", "-qam", "by the agent")
+    second = pair.state()
+    plan = restore(units, "ses/1", "ses/1u", head=True, kept_head_ref="ses/1o")
+    assert any(note.startswith("In dir/nested: ") for note in plan.notes)
+    for unit in ("w", "nested"):
+        assert pair.state()[unit]["refs"] == first[unit]["refs"]
+        assert pair.state()[unit]["files"] == first[unit]["files"]
+    restore(units, "ses/1u", "ses/2u", head=True, kept_head_ref="ses/2o")
+    for unit in ("w", "nested"):
+        assert pair.state()[unit]["refs"] == second[unit]["refs"]
+        assert pair.state()[unit]["files"] == second[unit]["files"]
 
 
 def test_a_preview_writes_nothing(pair: Workspace) -> None:
