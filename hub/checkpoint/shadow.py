@@ -124,7 +124,19 @@ def store_for(directory: Path, stores: Path | None, *, always: bool) -> Store:
         return ShadowStore(directory, stores)
     top = Path(os.fsdecode(store.top))
     check_place(top)
+    _check_around(directory, top)
     return store if stores is None or not always else ShadowStore(top, stores)
+
+
+def _check_around(directory: Path, top: Path) -> None:
+    """Raise UsageError for a repository whose files are not where its git directory is found."""
+    found = directory.resolve()
+    if not any(folder.samefile(top) for folder in (found, *found.parents)):
+        raise UsageError(
+            f"The repository around {directory} has its files in {top}.",
+            code="not_a_repository",
+            hint=f"Work in {top}, or see `git config core.worktree`.",
+        )
 
 
 def place_of(top: Path) -> Place:
