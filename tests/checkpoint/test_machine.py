@@ -26,8 +26,8 @@ from hub.errors import RefusedError
 from tests.checkpoint.edits import ACT, CONFLICT, CONTENTS, FILE_ACT, NAMES, PARTS, Act, act
 from tests.checkpoint.world import World, differing, restore
 
-ACTS = st.lists(ACT, min_size=1, max_size=6)
-FILE_ACTS = st.lists(FILE_ACT, min_size=1, max_size=6)
+ACTS = st.lists(ACT, min_size=2, max_size=8)
+FILE_ACTS = st.lists(FILE_ACT, min_size=2, max_size=8)
 PICKED = st.integers(0, 1 << 30)
 
 
