@@ -65,7 +65,7 @@ def commands(algorithm: str, file: Path, ref: str) -> tuple[str, ...]:
 
 
 def _check(records: Records, refs: Sequence[str], file: Path, *, overwrite: bool) -> None:
-    known = dict(records.refs())
+    known = dict(records.refs(parts=True))
     for ref in refs:
         if ref not in known:
             raise records.missing(ref)

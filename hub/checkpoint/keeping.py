@@ -19,7 +19,7 @@ from hub.checkpoint.retention import Limits, Pruned
 from hub.checkpoint.settling import Settler
 from hub.checkpoint.shadow import ShadowStore
 from hub.checkpoint.side import Store
-from hub.checkpoint.soundness import Soundness
+from hub.checkpoint.soundness import Soundness, is_whole
 from hub.checkpoint.values import CheckpointError
 from hub.checkpoint.verify import Finding, Verified
 
@@ -89,8 +89,10 @@ class Keeping(ABC):
             soundness = Soundness(self._store, self._records)
             complete, found = soundness.look(deep=deep)
             found = soundness.drop(found) if repair else found
-            total = len({*complete, *(row.name for row in found if row.kind not in ("protection", "no_checkpoint"))})
-        return Verified(checkpoints=total, complete=len(complete), deep=deep, findings=(*found, *left))
+            damaged = {row.name for row in found if row.kind != "no_checkpoint" and is_whole(row.name)}
+        return Verified(
+            checkpoints=len({*complete, *damaged}), complete=len(complete), deep=deep, findings=(*found, *left)
+        )
 
     def _leftovers(self, *, repair: bool) -> Sequence[Finding]:
         leftovers = Leftovers(self._store, self._settler, self._open)

@@ -51,7 +51,7 @@ class Leftovers:
             transaction.read()
         except CheckpointError as error:
             return Finding(kind="journal", name=name, text=f"{error.message} Nothing is done about it without you.")
-        if transaction.is_undecided:
+        if self._settler.waits(transaction):
             text = "It was applied; only the hub that made it knows whether it counts. Start that hub again."
             return Finding(kind="unfinished_restore", name=name, text=text)
         if transaction.has(DONE):

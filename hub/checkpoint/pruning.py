@@ -51,7 +51,7 @@ class Pruner:
             raise UsageError("Say whose checkpoints are to be purged.", code="bad_ref")
         held = self._held()
         sizes = {row.ref: row.bytes for row in held}
-        refs = [ref for ref, _ in self._records.refs() if f"{ref}/".startswith(f"{name}/")]
+        refs = [ref for ref, _ in self._records.refs(parts=True) if f"{ref}/".startswith(f"{name}/")]
         doomed = [Doomed(ref=ref, why="purged", bytes=sizes.get(ref, 0)) for ref in refs]
         return self._carry_out(held, doomed, {"purged": "purged on request"}, now, dry_run=False)
 
@@ -82,7 +82,7 @@ class Pruner:
         )
 
     def _tidy(self) -> None:
-        there = {ref for ref, _ in self._records.refs()}
+        there = {ref for ref, _ in self._records.refs(parts=True)}
         self._ledgers.gone.retain(lambda rows: [row for row in rows if row.ref not in there][-NOTED:])
         self._ledgers.again.retain(lambda rows: [row for row in rows if row.ref in there])
 

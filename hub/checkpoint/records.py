@@ -133,9 +133,11 @@ class Records:
             raise
         return Found(ref, commit, decode(meta))
 
-    def all(self, prefix: str = "") -> list[Found | Broken]:
+    def all(self, prefix: str = "", *, parts: bool = False) -> list[Found | Broken]:
         """Return the checkpoints whose names begin with `prefix`, in order of name, also those that are broken."""
-        rows = [(ref, oid) for ref, oid in self.refs() if ref.startswith(prefix) and not COMMITS.fullmatch(ref)]
+        rows = [
+            (ref, oid) for ref, oid in self.refs(parts=parts) if ref.startswith(prefix) and not COMMITS.fullmatch(ref)
+        ]
         found: list[Found | Broken] = []
         while len(found) < len(rows):
             try:
@@ -145,9 +147,10 @@ class Records:
                 found.append(Broken(*rows[len(found)], error.message))
         return found
 
-    def refs(self) -> list[tuple[str, str]]:
-        """Return name and commit of every ref of ours but protections and parts of others, in order of name."""
-        return [(ref, oid) for ref, oid in self._refs() if not ref.startswith((PROTECTION, PART))]
+    def refs(self, *, parts: bool = False) -> list[tuple[str, str]]:
+        """Return name and commit of every ref of ours but protections, in order of name; with or without parts."""
+        others = (PROTECTION,) if parts else (PROTECTION, PART)
+        return [(ref, oid) for ref, oid in self._refs() if not ref.startswith(others)]
 
     def protected(self) -> dict[str, str]:
         """Return the commits of protected checkpoints by the checkpoint's name."""

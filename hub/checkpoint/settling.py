@@ -34,7 +34,7 @@ class Settler:
         for transaction in transactions(self._store.transactions):
             if transaction.txid == in_progress:
                 raise RefusedError("A restore is in progress here.", code="restore_in_progress", retryable=True)
-            if transaction.is_undecided and self._joint_fate(transaction) in ("open", "alone"):
+            if self.waits(transaction):
                 raise RefusedError(
                     f"Restore {transaction.txid} was applied, and the program that began it ended before it was final.",
                     code="restore_unfinished",
@@ -60,6 +60,10 @@ class Settler:
         if failures:
             raise failures[0]
         return settled
+
+    def waits(self, transaction: Transaction) -> bool:
+        """Return whether a restore was applied and only its caller knows whether it counts."""
+        return transaction.is_undecided and self._joint_fate(transaction) in ("open", "alone")
 
     def _joint_fate(self, transaction: Transaction) -> Fate | Literal["alone"]:
         """Return what the joint journal of several units says, `alone` when there is but one unit."""

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from hub.checkpoint.ledger import Gone, Ledgers
-from hub.checkpoint.records import COMMITS, Broken, Records
+from hub.checkpoint.parts import PREFIX as PART
+from hub.checkpoint.records import COMMITS, PROTECTION, Broken, Records
 from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
 from hub.checkpoint.values import CheckpointError
@@ -38,7 +39,7 @@ class Soundness:
     def look(self, *, deep: bool) -> tuple[dict[str, str], list[Finding]]:
         """Return the refs of complete checkpoints with their commits, and what is wrong. Raises GitFailed."""
         self._git.deadline = time.monotonic() + BUDGET_S
-        rows = dict(self._records.refs())
+        rows = dict(self._records.refs(parts=True))
         types = self._types(list(rows.values()))
         findings = [_nothing(ref) for ref, oid in rows.items() if oid not in types]
         findings += [_other(ref, types[oid]) for ref, oid in rows.items() if types.get(oid, "commit") != "commit"]
@@ -50,7 +51,7 @@ class Soundness:
         findings += self._unreadable({finding.name for finding in findings})
         findings += self._protections(rows)
         wrong = {finding.name for finding in findings}
-        good = {ref: oid for ref, oid in commits.items() if ref not in wrong and not COMMITS.fullmatch(ref)}
+        good = {ref: oid for ref, oid in commits.items() if ref not in wrong and is_whole(ref)}
         return good, sorted(findings, key=lambda finding: finding.name)
 
     def drop(self, findings: Sequence[Finding]) -> list[Finding]:
@@ -98,7 +99,7 @@ class Soundness:
 
     def _unreadable(self, known: set[str]) -> list[Finding]:
         """Find refs whose objects are all there and are no checkpoint."""
-        broken = [row for row in self._records.all() if isinstance(row, Broken) and row.ref not in known]
+        broken = [row for row in self._records.all(parts=True) if isinstance(row, Broken) and row.ref not in known]
         return [_other(row.ref, f"commit that is no checkpoint: {row.why}") for row in broken]
 
     def _protections(self, rows: Mapping[str, str]) -> list[Finding]:
@@ -148,6 +149,11 @@ class Soundness:
             except CheckpointError:
                 yield oids[done], "git cannot read it."
                 done += 1
+
+
+def is_whole(ref: str) -> bool:
+    """Return whether a ref's name is that of a checkpoint that counts: no part of one, no commits off a branch."""
+    return not ref.startswith((PART, PROTECTION)) and COMMITS.fullmatch(ref) is None
 
 
 _WAY_OUT = "The checkpoint cannot be restored whole; purge it, or bring the object back from a copy of the repository."

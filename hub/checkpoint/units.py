@@ -11,10 +11,13 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from hub.checkpoint.engine import BUDGET_S, LOCK_WAIT_S, Engine
+from hub.checkpoint.export import Exported
 from hub.checkpoint.meta import Part
+from hub.checkpoint.mirrors import Mirrors
 from hub.checkpoint.parts import Seen, part_ref
 from hub.checkpoint.plans import Wish
 from hub.checkpoint.retention import Limits, Pruned
@@ -24,7 +27,9 @@ from hub.checkpoint.unit_plans import Planning
 from hub.checkpoint.unit_restores import Restores
 from hub.checkpoint.unit_values import below, changes_in, narrowed
 from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
+from hub.checkpoint.verify import Verified, joined
 from hub.checkpoint.worktree import Progress
+from hub.errors import RefusedError
 
 log = logging.getLogger(__name__)
 
@@ -221,18 +226,53 @@ class Units:
         live: Collection[str] = (),
         needed: Collection[str] = (),
         dry_run: bool = False,
+        now: datetime | None = None,
     ) -> Pruned:
         """Delete the checkpoints that are over the limits, with their parts; see `Engine.prune`."""
-        pruned = self._first.prune(limits, live=live, needed=needed, dry_run=dry_run)
+        pruned = self._first.prune(limits, live=live, needed=needed, dry_run=dry_run, now=now)
         if not dry_run:
             self._forget_parts([row.ref for row in pruned.pruned])
         return pruned
 
-    def purge(self, prefix: str) -> Pruned:
+    def purge(self, prefix: str, *, now: datetime | None = None) -> Pruned:
         """Delete all checkpoints of a session, with their parts; see `Engine.purge`."""
-        pruned = self._first.purge(prefix)
+        pruned = self._first.purge(prefix, now=now)
         self._forget_parts([row.ref for row in pruned.pruned])
         return pruned
+
+    def verify(self, *, repair: bool = False, deep: bool = False) -> Verified:
+        """Look at the checkpoints of all units, and for leftovers in each; see `Engine.verify`.
+
+        Counted are the checkpoints of the whole; a part that is damaged is named by the path of its repository.
+        """
+        if repair:
+            self._settled_as_far_as_can_be()
+        return joined([(str(unit.root), unit.verify(repair=repair, deep=deep)) for unit in self._everyone()])
+
+    def _settled_as_far_as_can_be(self) -> None:
+        """End what needs nobody's word; what waits for its caller is named by the units themselves."""
+        try:
+            self._restores.settle()
+        except RefusedError as refused:
+            if refused.code not in ("restore_in_progress", "restore_unfinished"):
+                raise
+
+    def _everyone(self) -> Sequence[Engine]:
+        """Return the engines of the roots, and of every other place where parts have stood and still do."""
+        places = [os.fsencode(root.root) for root in self._family.roots] + list(self._roll.read().values())
+        found = [self._family.at(place) for place in dict.fromkeys(places)]
+        return [engine for engine in found if engine is not None]
+
+    def export(self, refs: Sequence[str], file: Path, *, overwrite: bool = False) -> Exported:
+        """Write checkpoints of the first unit into a bundle; see `Engine.export`. Parts are in their own repositories,
+        from which they are exported as `part/…`.
+        """
+        return self._first.export(refs, file, overwrite=overwrite)
+
+    def remotes_that_mirror(self) -> Sequence[tuple[Path, Mirrors]]:
+        """Return, for each unit that has such remotes, where it stands and which these are."""
+        told = [(engine.root, engine.remotes_that_mirror()) for engine in self._everyone()]
+        return [(root, mirrors) for root, mirrors in told if mirrors.remotes]
 
     def _forget_parts(self, refs: Sequence[str]) -> None:
         for mark, top in self._roll.read().items():

@@ -419,3 +419,24 @@ def restored(engine: Engine, folder: Path) -> None:
 
 def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("step", ["prune:noting", "prune:deleting", "prune:tidying"])
+def test_a_prune_that_is_cut_short_leaves_all_or_none(w: World, step: str) -> None:
+    """Nothing is said to be pruned that is still there, and the next one ends what was begun."""
+    engine = capture(w, "ses/4")
+
+    def stop(reached: str) -> None:
+        if reached == step:
+            raise KeyboardInterrupt
+
+    engine.hook = stop
+    with pytest.raises(KeyboardInterrupt):
+        engine.prune(Limits(runs=1))
+    done = step == "prune:tidying"
+    assert refs(w.engine()) == (["ses/1", "ses/4"] if done else ["ses/1", "ses/2", "ses/3", "ses/4"])
+    assert w.engine().get("ses/1").ref == "ses/1"
+    assert len(w.engine().prune(Limits(runs=1)).pruned) == (0 if done else 2)
+    with pytest.raises(NotFoundError) as gone:
+        w.engine().get("ses/2")
+    assert code_of(gone) == "checkpoint_pruned"

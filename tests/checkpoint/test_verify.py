@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.retention import Limits
+from hub.checkpoint.units import Units
 from hub.checkpoint.verify import Verified
 from hub.errors import NotFoundError, TurnbackError
 from tests.checkpoint.world import World, restore
@@ -264,3 +266,44 @@ def test_a_worktree_in_use_is_not_looked_at(w: World) -> None:
         w.engine(lock_wait_s=0.0).verify()
     assert busy.value.code == "workspace_busy"
     engine.abort(plan.txid)
+
+
+def test_all_units_are_looked_at(w: World, tmp_path: Path) -> None:
+    """A nested repository has its part of a checkpoint; what is wrong with it is named by its place."""
+    inner = World(w.root / "inner")
+    inner.base()
+    units = Units.open([w.root])
+    units.capture("own/1", labels={})
+    assert units.verify(deep=True) == Verified(checkpoints=4, complete=4, deep=True, findings=())
+    (part,) = inner.git("for-each-ref", "--format=%(refname)", "refs/turnback").decode().split()
+    object_of(inner, f"{part}:worktree/a.txt").unlink()
+    (inner.root / ".git/turnback/latest.tmp").touch()
+    done = units.verify(repair=True)
+    names = {(row.kind, row.name, row.repaired) for row in done.findings}
+    assert names == {
+        ("incomplete", f"{inner.root}: {part.removeprefix('refs/turnback/')}", False),
+        ("temporary_file", str(inner.root / ".git/turnback/latest.tmp"), True),
+    }
+    assert not done.is_sound
+    assert units.export(["own/1"], tmp_path / "out.bundle").refs == ("own/1",)
+    done = Engine.open(inner.root).verify()
+    assert (done.checkpoints, done.complete, len(done.findings)) == (0, 0, 1)
+    inner.git("config", "remote.far.mirror", "true")
+    [(place, mirrors)] = units.remotes_that_mirror()
+    assert (place, mirrors.remotes[0].remote) == (inner.root, "far")
+
+
+def test_pruning_a_whole_takes_its_parts(w: World) -> None:
+    inner = World(w.root / "inner")
+    inner.base()
+    units = Units.open([w.root])
+    for number in (4, 5):
+        inner.put("a.txt", f"at {number}\n")
+        units.capture(f"ses/{number}", labels={})
+    done = units.prune(Limits(runs=1))
+    assert {row.ref for row in done.pruned} == {"ses/2", "ses/3", "ses/4"}
+    (left,) = inner.git("for-each-ref", "--format=%(refname)", "refs/turnback").decode().split()
+    assert left.endswith("/ses/5")
+    assert Engine.open(inner.root).prune(Limits(runs=0, days=0.0, bytes=0)).pruned == ()
+    units.purge("ses")
+    assert inner.git("for-each-ref", "refs/turnback") == b""
