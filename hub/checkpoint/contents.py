@@ -16,6 +16,7 @@ from hub.checkpoint.renames import Place
 from hub.checkpoint.side import Store
 from hub.checkpoint.staged_files import stage_file, stage_link, sync_files
 from hub.checkpoint.values import CheckpointError, Plan, Step
+from hub.checkpoint.volumes import volume_of
 from hub.checkpoint.walk import ancestors
 from hub.errors import RefusedError
 
@@ -27,10 +28,10 @@ def slot_name(number: int) -> bytes:
 
 def check_file_system(top: bytes, steps: Iterable[Step]) -> None:
     """Raise RefusedError other_filesystem for a path on another mount: nothing can be renamed to there."""
-    device = os.stat(top).st_dev
+    volume = volume_of(top)
     for folder in sorted({os.path.dirname(step.name) for step in steps}):
         path = os.path.join(top, folder)
-        if os.path.isdir(path) and not os.path.islink(path) and os.lstat(path).st_dev != device:
+        if os.path.isdir(path) and not os.path.islink(path) and volume_of(path) != volume:
             raise RefusedError(
                 f"{os.fsdecode(folder)} is on another file system than the worktree.",
                 code="other_filesystem",

@@ -13,6 +13,7 @@ import msgspec
 
 from hub.checkpoint.files import sync_directory, write_durably
 from hub.checkpoint.values import CheckpointError
+from hub.checkpoint.volumes import volume_of
 
 PLAN, APPLIED, DONE = b"plan.json", b"applied", b"done.json"
 Kind = Literal["delete", "rmdir", "displace", "clear", "mkdir", "write", "create", "chmod"]
@@ -124,9 +125,12 @@ class Transaction:
 
 def slots_for(txid: str, top: bytes, transactions: bytes) -> bytes:
     """Return where a transaction's slots are: on the worktree's file system."""
-    if os.stat(top).st_dev == os.stat(transactions).st_dev:
-        return os.path.join(transactions, os.fsencode(txid), b"slots")
-    return os.path.join(top, b".turnback-" + os.fsencode(txid))
+    inside = os.path.join(transactions, os.fsencode(txid), b"slots")
+    beside = os.path.join(top, b".turnback-" + os.fsencode(txid))
+    for place in (inside, beside):
+        if os.path.isdir(place):  # decided when the restore began; mounts may have changed since
+            return place
+    return inside if volume_of(top) == volume_of(transactions) else beside
 
 
 def transactions(folder: bytes) -> list[Transaction]:

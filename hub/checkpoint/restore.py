@@ -35,6 +35,7 @@ from hub.checkpoint.values import (
     Step,
     show,
 )
+from hub.checkpoint.volumes import volume_of
 from hub.errors import ConflictError
 
 log = logging.getLogger(__name__)
@@ -265,7 +266,7 @@ class Restorer:
         return moved_aside(operation, os.fsdecode(os.path.join(folder, operation.slot)))
 
     def _rescue_folder(self, txid: str) -> bytes:
-        if os.stat(self._store.rescue).st_dev == os.stat(self._store.top).st_dev:
+        if volume_of(self._store.rescue) == volume_of(self._store.top):
             return os.path.join(self._store.rescue, txid.encode())
         return os.path.join(self._store.top, b".turnback-rescue-" + txid.encode())
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +266,32 @@ def test_private_refs_and_a_shadow_store_have_one_lock(tmp_path: Path, stores: P
     assert code_of(other.capture, "ses/1", labels={}) == "workspace_busy"
     engine.abort(plan.txid)
     assert other.capture("ses/1", labels={}).files == 7
+
+
+@pytest.fixture
+def bound(f: Folder, tmp_path: Path) -> Iterator[Folder]:
+    """The folder, seen through a mount of its own: the same device, and yet nothing can be renamed out of it."""
+    place = tmp_path / "bound"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "--bind", str(f.root), str(place)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("this user cannot mount")
+    try:
+        yield Folder(place, f.stores)
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_folder_behind_a_mount_is_restored_from_within(bound: Folder) -> None:
+    first = bound.files()
+    engine = bound.engine()
+    engine.capture("ses/1", labels={})
+    agent(bound)
+    second = bound.files()
+    plan = engine.plan("ses/1", undo_ref="ses/1u", labels={})
+    engine.apply(plan)
+    assert [path.name for path in bound.root.glob(".turnback*")] == [f".turnback-{plan.txid}"]
+    engine.abort(plan.txid)
+    assert differing(second, bound.files()) == {}
+    restore(engine, "ses/1", "ses/2u")
+    assert differing(first, bound.files()) == {}
