@@ -19,7 +19,7 @@ from hub.checkpoint.keeping import Keeping
 from hub.checkpoint.meta import Part, State
 from hub.checkpoint.parts import Parts, Seen, joined_digest, no_parts, not_seen
 from hub.checkpoint.plans import Plans, Wish
-from hub.checkpoint.records import Broken, Found, Hole, Records, checkpoint_of, describe, told_broken
+from hub.checkpoint.records import Broken, Found, Records, checkpoint_of, describe, told_broken
 from hub.checkpoint.restore import Restorer, applied
 from hub.checkpoint.settling import Settler
 from hub.checkpoint.shadow import store_for
@@ -27,6 +27,7 @@ from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots
 from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
 from hub.checkpoint.worktree import Progress
+from hub.checkpoint.writing import Hole, Writer
 from hub.errors import ConflictError, NotFoundError, UsageError
 
 LOCK_WAIT_S = 5.0
@@ -46,6 +47,7 @@ class Engine(Keeping):
         self._wait_s = lock_wait_s
         self._lock: FolderLock | None = None
         self._records = Records(store)
+        self._writer = Writer(store, self._records)
         self._snapshots = Snapshots(store)
         self._plans = Plans(store, self._snapshots, self._records)
         self._restorer = Restorer(store, lambda step: self.hook(step))
@@ -333,12 +335,11 @@ class Engine(Keeping):
         """Write a checkpoint; when an object was pruned meanwhile, read every file anew and write once more."""
         self.hook("captured")
         try:
-            written = self._records.write(ref, snapshot, labels, self._records.latest(), parts)
+            written = self._writer.write(ref, snapshot, labels, self._writer.latest(), parts)
         except Hole:
             self._snapshots.forget_index()
-            written = self._records.write(ref, again(), labels, None, parts)
+            written = self._writer.write(ref, again(), labels, None, parts)
         self.hook("written")
-        self._records.note_latest(ref)
         return written
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 
 from hub.checkpoint.meta import text
 from hub.checkpoint.repository import Repository
@@ -10,6 +11,7 @@ FILES = (
     *(b"MERGE_HEAD", b"MERGE_MODE", b"MERGE_MSG", b"CHERRY_PICK_HEAD", b"REVERT_HEAD", b"REBASE_HEAD"),
     *(b"BISECT_LOG", b"BISECT_START", b"BISECT_NAMES", b"BISECT_TERMS", b"BISECT_EXPECTED_REV"),
 )
+_OID = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
 STAND_IN = "refs/heads/.invalid"
 """What the file HEAD says where git keeps refs in another format."""
 
@@ -19,15 +21,32 @@ NO_BRANCH = "refs/heads/turnback-none"
 FOLDERS = (b"rebase-merge", b"rebase-apply", b"sequencer")
 
 
-def head_of(user: Repository, git_dir: bytes) -> tuple[str | None, str | None]:
-    """Return the commit of HEAD (None before the first) and the full name of the branch (None when detached)."""
+def head_of(user: Repository, git_dir: bytes, common_dir: bytes = b"") -> tuple[str | None, str | None]:
+    """Return the commit of HEAD (None before the first) and the full name of the branch (None when detached).
+
+    With `common_dir`, where branches have their files, git is asked only for what has none.
+    """
     with open(os.path.join(git_dir, b"HEAD"), "rb") as stream:
         content = stream.read().removesuffix(b"\n")
     branch = text(content.removeprefix(b"ref: ")) if content.startswith(b"ref: ") else None
     if branch == STAND_IN:
         branch = user.maybe_line("symbolic-ref", "-q", "HEAD")
-    commit = user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}")
+    commit = _tip(content, common_dir) or user.maybe_line("rev-parse", "-q", "--verify", "HEAD^{commit}")
     return commit, None if branch == NO_BRANCH else branch
+
+
+def _tip(head: bytes, common_dir: bytes) -> str | None:
+    """Return the commit that HEAD's own file, or that of its branch, names."""
+    branch = head.removeprefix(b"ref: ")
+    if branch != head:
+        if not common_dir or not branch.startswith(b"refs/heads/"):
+            return None
+        try:
+            with open(os.path.join(common_dir, branch), "rb") as stream:
+                head = stream.read().strip()
+        except OSError:
+            return None  # packed, or there is none: git knows
+    return head.decode() if _OID.fullmatch(head) else None
 
 
 def operation_of(git_dir: bytes) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Checkpoints as commits under `refs/turnback/`: written, proven complete, listed, forgotten.
+"""Checkpoints as commits under `refs/turnback/`: found, listed, protected, forgotten; `writing` makes them.
 
-Invariant: a ref exists only for a complete checkpoint, and its objects were found in the store after the ref had been
-written, so that no clean-up of git can have taken one. No ref of anybody else is read or written.
+Invariant: no ref of anybody else is read or written. Not promised: that what is listed is sound; one that cannot be
+read is listed as broken.
 """
 
 import os
@@ -11,12 +11,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from hub.checkpoint.files import write_durably
-from hub.checkpoint.ledger import Again, Ledgers
-from hub.checkpoint.meta import FORMAT, Meta, Part, State, decode, encode, raw
+from hub.checkpoint.ledger import Ledgers
+from hub.checkpoint.meta import FORMAT, Meta, Part, State, decode, raw
 from hub.checkpoint.parts import PREFIX as PART
 from hub.checkpoint.parts import joined_digest
-from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot
 from hub.checkpoint.values import Checkpoint, CheckpointError, Uncaptured, show
@@ -37,12 +35,6 @@ ELSEWHERE = (
     "Checkpoints lie in the repository's git directory, as refs below refs/turnback; when it is cloned or made anew, "
     "or somebody deletes the ref, they are gone."
 )
-
-
-class Hole(CheckpointError):
-    """An object of a new checkpoint is missing or cannot be written: somebody prunes the store at the same time."""
-
-    default_code = "checkpoint_incomplete"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -76,50 +68,8 @@ class Records:
         """Raise UsageError bad_ref for a name that cannot be used, ConflictError ref_exists for one in use."""
         if not _NAME.fullmatch(ref) or len(PREFIX + ref) > NAME_LENGTH or f"{ref}/".startswith(PROTECTION):
             raise UsageError(f"{ref!r} is no name for a checkpoint: letters, digits, - and _, short.", code="bad_ref")
-        if self._commit(ref) is not None:
+        if self.loose(ref) is not None:  # a packed one is found when the ref is written
             raise ConflictError(f"There is a checkpoint {ref} already.", code="ref_exists")
-
-    def write(
-        self,
-        ref: str,
-        snapshot: Snapshot,
-        labels: Mapping[str, str],
-        latest: Found | None,
-        parts: Mapping[str, Part] = NO_PARTS,
-    ) -> Checkpoint:
-        """Make a snapshot a checkpoint; an unchanged state gets the commit of `latest`. Raises Hole, ConflictError."""
-        if latest is not None and latest.meta.digest == joined_digest(snapshot.digest, parts):
-            self._create(ref, latest.commit)
-            self._prove(ref, latest.commit, snapshot.state.head)
-            again = msgspec.structs.replace(
-                latest.meta, labels=dict(labels), created_at=_now(), bytes=0, parts=dict(parts)
-            )
-            self._ledgers.again.append([Again(ref, again.created_at)], durably=False)
-            return checkpoint_of(Found(ref, latest.commit, again), unchanged_since=latest.ref)
-        meta = describe(snapshot, labels, parts)
-        try:
-            commit = self._commit_of(meta)
-        except GitFailed as failure:
-            raise Hole(f"The checkpoint could not be written: {failure}") from failure
-        self._create(ref, commit)
-        self._prove(ref, commit, snapshot.state.head, latest.commit if latest else None)
-        return checkpoint_of(Found(ref, commit, meta))
-
-    def latest(self) -> Found | None:
-        """Return the checkpoint that was written last in this worktree, None when it is gone."""
-        try:
-            with open(self._latest_path, "rb") as stream:
-                return self.find(stream.read().decode())
-        except (FileNotFoundError, NotFoundError, CheckpointError):
-            return None
-
-    def note_latest(self, ref: str) -> None:
-        """Remember which checkpoint was written last."""
-        write_durably(self._latest_path, ref.encode())
-
-    @property
-    def _latest_path(self) -> bytes:
-        return os.path.join(self._store.room, b"latest")
 
     def find(self, ref: str) -> Found:
         """Return a checkpoint. Raises NotFoundError checkpoint_not_found, CheckpointError checkpoint_incomplete."""
@@ -128,7 +78,7 @@ class Records:
         try:
             (commit, _), (_, meta) = self._contents([PREFIX + ref, f"{PREFIX}{ref}:meta.json"])
         except CheckpointError:
-            if self._commit(ref) is None:
+            if self.commit(ref) is None:
                 raise self._store.elsewhere(ref) or self.missing(ref) from None
             raise
         return Found(ref, commit, decode(meta))
@@ -165,7 +115,7 @@ class Records:
         commit = self.protected().get(ref)
         if commit is not None:
             self._update([f"delete {PREFIX}{PROTECTION}{ref} {commit}"])
-        elif self._commit(ref) is None:
+        elif self.commit(ref) is None:
             raise self.missing(ref)
 
     def forget(self, refs: Collection[str]) -> None:
@@ -202,38 +152,17 @@ class Records:
         """Return id and content of each object. Raises CheckpointError checkpoint_incomplete when one is missing."""
         return [(oid, b"".join(chunks)) for oid, _, chunks in self._store.user.objects(names)]
 
-    def _commit(self, ref: str) -> str | None:
+    def loose(self, ref: str) -> str | None:
+        """Return what the file of a ref says, None when it has no file of its own."""
+        try:
+            with open(os.path.join(self._store.common_dir, os.fsencode(PREFIX + ref)), "rb") as stream:
+                return stream.read().decode().strip()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def commit(self, ref: str) -> str | None:
+        """Return the commit of a ref of ours, None when there is no such ref."""
         return self._store.user.maybe_line("rev-parse", "-q", "--verify", PREFIX + ref)
-
-    def _commit_of(self, meta: Meta) -> str:
-        side = self._store.side
-        blob = side.line("hash-object", "-w", "--stdin", stdin=encode(meta))
-        state = meta.state
-        rows = [f"040000 tree {state.worktree}\tworktree", f"040000 tree {state.index.tree}\tindex"]
-        rows += [f"040000 tree {tree}\tc{stage}" for stage, tree in state.index.stages.items()]
-        rows += [f"100644 blob {state.index.raw}\tindex.raw"] if state.index.raw else []
-        rows += [f"100644 blob {blob}\tmeta.json"]
-        tree = side.line("mktree", "-z", "--missing", stdin="".join(f"{row}\0" for row in rows).encode())
-        parent = ["-p", state.head] if state.head else []
-        return side.line("commit-tree", tree, *parent, stdin=b"turnback checkpoint\n")
-
-    def _create(self, ref: str, commit: str) -> None:
-        line = f"create {PREFIX}{ref} {commit}\n".encode()
-        try:
-            self._store.user.run("update-ref", "--no-deref", "--stdin", stdin=line)
-        except GitFailed as failure:
-            if self._commit(ref) is not None:
-                raise ConflictError(f"There is a checkpoint {ref} already.", code="ref_exists") from failure
-            raise CheckpointError(f"The checkpoint's ref could not be written: {failure}") from failure
-
-    def _prove(self, ref: str, commit: str, *known: str | None) -> None:
-        """Find every object of a checkpoint that the known commits do not have. Raises Hole, the ref deleted."""
-        without = [f"^{oid}" for oid in known if oid]
-        try:
-            self._store.user.run("rev-list", "--objects", "--quiet", "--missing=allow-promisor", commit, *without, "--")
-        except GitFailed as failure:
-            self._store.user.run("update-ref", "--no-deref", "-d", PREFIX + ref, commit)
-            raise Hole(f"The checkpoint lacks an object: {failure}") from failure
 
 
 def describe(snapshot: Snapshot, labels: Mapping[str, str], parts: Mapping[str, Part] = NO_PARTS) -> Meta:
@@ -244,7 +173,7 @@ def describe(snapshot: Snapshot, labels: Mapping[str, str], parts: Mapping[str, 
         state=snapshot.state,
         digest=joined_digest(snapshot.digest, parts),
         labels=dict(labels),
-        created_at=_now(),
+        created_at=now(),
         bytes=snapshot.tree.bytes,
         parts=dict(parts),
     )
@@ -295,5 +224,6 @@ def _uncaptured(meta: Meta) -> Iterator[Uncaptured]:
             yield Uncaptured(path=f"{show(raw(key))}/{missed.path}", why=missed.why)
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time as checkpoints tell it: UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

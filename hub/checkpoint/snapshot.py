@@ -107,7 +107,7 @@ class Snapshots:
         return Snapshot(state, digest_of(state), staged, tree, Captured(self._ground.index))
 
     def _state(self, index: IndexState, tree: Tree) -> State:
-        head, branch = head_of(self._store.user, self._store.git_dir)
+        head, branch = head_of(self._store.user, self._store.git_dir, self._store.common_dir)
         return State(
             worktree=tree.oid,
             index=index,

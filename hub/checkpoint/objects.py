@@ -1,0 +1,67 @@
+"""Git objects that we make ourselves: their ids, and a pack in which git takes several at once.
+
+Invariant: the bytes and ids are those that git would make of the same content.
+"""
+
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+KINDS = {"commit": 1, "tree": 2, "blob": 3}
+COMPRESSION = 1
+
+
+class Object(msgspec.Struct, frozen=True):
+    """An object: its kind, its content, its id in hexadecimal."""
+
+    kind: str
+    content: bytes
+    oid: str
+
+
+def made(kind: str, content: bytes, algorithm: str) -> Object:
+    """Return an object of this content."""
+    head = f"{kind} {len(content)}\0".encode()
+    return Object(kind, content, hashlib.new(algorithm, head + content, usedforsecurity=False).hexdigest())
+
+
+def tree_of(entries: Iterable[tuple[str, str, str]], algorithm: str) -> Object:
+    """Return the tree of entries (mode as git writes it, name, id)."""
+    ordered = sorted(entries, key=lambda entry: entry[1] + "/" if entry[0] == "40000" else entry[1])
+    return made(
+        "tree", b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(oid) for mode, name, oid in ordered), algorithm
+    )
+
+
+def commit_of(tree: str, parents: Sequence[str], who: str, at: int, message: str, algorithm: str) -> Object:
+    """Return a commit; `who` is name and address, `at` are seconds since 1970, in UTC."""
+    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+    lines += [f"{role} {who} {at} +0000" for role in ("author", "committer")]
+    return made("commit", ("\n".join(lines) + f"\n\n{message}\n").encode(), algorithm)
+
+
+def pack_of(objects: Sequence[Object], algorithm: str) -> bytes:
+    """Return a pack of these objects."""
+    body = b"PACK" + struct.pack(">II", 2, len(objects))
+    body += b"".join(_head(one) + zlib.compress(one.content, COMPRESSION) for one in objects)
+    return body + hashlib.new(algorithm, body, usedforsecurity=False).digest()
+
+
+def _head(one: Object) -> bytes:
+    size = len(one.content)
+    head = bytearray([KINDS[one.kind] << 4 | size & 15])
+    size >>= 4
+    while size:
+        head[-1] |= 0x80
+        head.append(size & 0x7F)
+        size >>= 7
+    return bytes(head)
+
+
+def is_loose(objects: bytes, oid: str) -> bool:
+    """Return whether an object has a file of its own in an object directory."""
+    return os.path.exists(os.path.join(objects, oid[:2].encode(), oid[2:].encode()))
