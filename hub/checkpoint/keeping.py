@@ -12,9 +12,10 @@ from pathlib import Path
 from hub.checkpoint.export import Exported, export
 from hub.checkpoint.failures import told
 from hub.checkpoint.leftovers import Leftovers
+from hub.checkpoint.meta import Part
 from hub.checkpoint.mirrors import Mirrors, mirrors
 from hub.checkpoint.pruning import Pruner
-from hub.checkpoint.records import Records
+from hub.checkpoint.records import Found, Records
 from hub.checkpoint.retention import Limits, Pruned
 from hub.checkpoint.settling import Settler
 from hub.checkpoint.shadow import ShadowStore
@@ -104,6 +105,17 @@ class Keeping(ABC):
                 raise
         with told():  # nothing can be locked on a file system that is read only, and nobody can write there
             return leftovers.look(repair=False)
+
+    def parts_of_all(self) -> Sequence[tuple[str, str, Part]]:
+        """Return each part that a checkpoint here has: the checkpoint's name, the part's path, what is recorded."""
+        with told():
+            found = [row for row in self._records.all(parts=True) if isinstance(row, Found)]
+        return [(row.ref, key, part) for row in found for key, part in sorted(row.meta.parts.items())]
+
+    def names(self) -> Collection[str]:
+        """Return the names of all checkpoints, and of parts that others have here."""
+        with told():
+            return {name for name, _ in self._records.refs(parts=True)}
 
     def export(self, refs: Sequence[str], file: Path, *, overwrite: bool = False) -> Exported:
         """Write checkpoints into a git bundle, whole or not at all; the module `export` says how plain git reads it.

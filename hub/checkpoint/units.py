@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from hub.checkpoint import unit_verify
 from hub.checkpoint.engine import BUDGET_S, LOCK_WAIT_S, Engine
 from hub.checkpoint.export import Exported
 from hub.checkpoint.meta import Part
@@ -27,7 +28,7 @@ from hub.checkpoint.unit_plans import Planning
 from hub.checkpoint.unit_restores import Restores
 from hub.checkpoint.unit_values import below, changes_in, narrowed
 from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
-from hub.checkpoint.verify import Verified, joined
+from hub.checkpoint.verify import Verified
 from hub.checkpoint.worktree import Progress
 from hub.errors import RefusedError
 
@@ -247,7 +248,7 @@ class Units:
         """
         if repair:
             self._settled_as_far_as_can_be()
-        return joined([(str(unit.root), unit.verify(repair=repair, deep=deep)) for unit in self._everyone()])
+        return unit_verify.look(self._family, self._everyone(), repair=repair, deep=deep)
 
     def _settled_as_far_as_can_be(self) -> None:
         """End what needs nobody's word; what waits for its caller is named by the units themselves."""

@@ -5,10 +5,7 @@ checkpoint that can be read, never a lock of somebody else. Not promised: that w
 and disk go on.
 """
 
-from collections.abc import Sequence
 from typing import Literal
-
-import msgspec
 
 from hub.checkpoint.values import Value
 
@@ -63,15 +60,3 @@ class Verified(Value, frozen=True, kw_only=True):
         return not any(
             row.kind in DAMAGE or row.kind == "unfinished_restore" for row in self.findings if not row.repaired
         )
-
-
-def joined(found: Sequence[tuple[str, Verified]]) -> Verified:
-    """Return what was found in several units, by where each stands; the first one's checkpoints are counted."""
-    first = found[0][1]
-    others = [_placed(root, row) for root, verified in found[1:] for row in verified.findings]
-    return msgspec.structs.replace(first, findings=(*first.findings, *others))
-
-
-def _placed(root: str, row: Finding) -> Finding:
-    """Return a finding whose name says in which unit it is; paths say so already."""
-    return row if row.name.startswith("/") else msgspec.structs.replace(row, name=f"{root}: {row.name}")
