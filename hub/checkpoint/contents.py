@@ -15,7 +15,7 @@ from hub.checkpoint.journal import Operation
 from hub.checkpoint.renames import Place
 from hub.checkpoint.side import Store
 from hub.checkpoint.staged_files import stage_file, stage_link, sync_files
-from hub.checkpoint.values import CheckpointError, Plan, Step
+from hub.checkpoint.values import INCOMPLETE, CheckpointError, Plan, Step
 from hub.checkpoint.volumes import volume_of
 from hub.checkpoint.walk import ancestors
 from hub.errors import RefusedError
@@ -78,5 +78,7 @@ def _checked(chunks: Iterator[bytes], size: int, step: Step, algorithm: str) -> 
         yield chunk
     if digest.hexdigest() != step.new_oid:
         raise CheckpointError(
-            f"The checkpoint is incomplete: the content of {step.path} is damaged.", code="checkpoint_incomplete"
+            f"The checkpoint is incomplete, nothing was touched: the content of {step.path} is damaged.",
+            code="checkpoint_incomplete",
+            hint=INCOMPLETE,
         )

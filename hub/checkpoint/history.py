@@ -1,7 +1,7 @@
 """The captures since a checkpoint, read from the repository: what `authors` needs to say who changed what.
 
-Invariant: a capture that is gone, or cannot be read, makes its changes nobody's in particular, never a run's. The
-effort is a fixed number of git calls, however many captures there are.
+Invariant: a capture that is gone makes its changes nobody's in particular, never a run's; one that is damaged is an
+error. The effort is a fixed number of git calls, however many captures there are.
 """
 
 import itertools

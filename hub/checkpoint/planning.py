@@ -18,7 +18,7 @@ from hub.checkpoint.meta import State, raw, text
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot
 from hub.checkpoint.trees import Difference, full_mode
-from hub.checkpoint.values import Folder, Kept, Reach, Step, show
+from hub.checkpoint.values import Folder, HeadMove, Kept, Reach, Step, show
 from hub.checkpoint.walk import ancestors, implied_folders
 
 KEPT_MISSED = {
@@ -35,6 +35,15 @@ UNCAPTURED_THEN = "it was there at the checkpoint, but is not part of it"
 IN_THE_WAY = "what others changed stands in its way"
 
 
+class IndexPlan(msgspec.Struct, frozen=True):
+    """What becomes of the index: which entries go back; `names` is None when it goes back as a whole."""
+
+    restores: bool
+    changes: tuple[str, ...] = ()
+    names: tuple[bytes, ...] | None = None
+    note: str | None = None
+
+
 class Draft(msgspec.Struct):
     """A plan in the making. `needed` are paths that must be captured before the plan can hold."""
 
@@ -48,6 +57,8 @@ class Draft(msgspec.Struct):
     changed_dirs: list[Folder] = msgspec.field(default_factory=list)
     kept: list[Kept] = msgspec.field(default_factory=list)
     needed: set[bytes] = msgspec.field(default_factory=set)
+    index: IndexPlan = IndexPlan(restores=False)
+    head: HeadMove | None = None
 
     @property
     def names(self) -> frozenset[bytes]:

@@ -4,9 +4,10 @@ Invariant: whatever a plan replaces or deletes is part of the state that its und
 worktree is written here. Not promised: that a plan still holds later; carrying it out finds that out.
 """
 
+import contextlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -18,11 +19,12 @@ from hub.checkpoint.index_file import IndexWork
 from hub.checkpoint.meta import State
 from hub.checkpoint.planning import Draft, Planner, Scope
 from hub.checkpoint.records import Found, Records, checkpoint_of
+from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
 from hub.checkpoint.snapshot import Snapshot, Snapshots, root_of
 from hub.checkpoint.summary import notes, plan_index, with_sizes
 from hub.checkpoint.trees import Difference, compare
-from hub.checkpoint.values import Checkpoint, HeadMove, Mark, OnConflict, Plan, Reach
+from hub.checkpoint.values import INCOMPLETE, Checkpoint, CheckpointError, HeadMove, Mark, OnConflict, Plan, Reach
 from hub.errors import ConflictError, RefusedError, UsageError
 
 DRAFTS = 5
@@ -75,18 +77,33 @@ class Plans:
     def draft(self, target: Found, wish: Wish) -> tuple[Snapshot, Draft]:
         """Return the present state and the plan for files; what the plan needs captured is captured.
 
-        Raises RefusedError head_needs_tree when the branch is to move and others have changed files.
+        Raises UsageError for a wish that contradicts itself, CheckpointError checkpoint_incomplete, RefusedError
+        operation_changed, head_needs_tree, and as `plan_move`.
         """
         wish.check()
         forced: set[bytes] = set()
         for _ in range(DRAFTS):
             now = self._snapshots.take(_no_progress, forced)
-            found = compare(self._store.side, now.state, target.state)
-            draft = Planner(self._store, now, target.state, self._scope(target, now, wish, found)).draft(found)
+            if wish.paths is None:
+                _check_operation(now.state, target.state)
+            with _whole(target):
+                draft = self._drawn_up(target, now, wish)
             if draft.needed <= forced:
                 return now, draft
             forced |= draft.needed
         raise ConflictError("The worktree changes too fast to plan a restore.", code="files_moved", retryable=True)
+
+    def _drawn_up(self, target: Found, now: Snapshot, wish: Wish) -> Draft:
+        side = self._store.side
+        found = compare(side, now.state, target.state)
+        draft = Planner(self._store, now, target.state, self._scope(target, now, wish, found)).draft(found)
+        lists = with_sizes(side, draft.writes, draft.creations, draft.deletions)
+        draft.writes, draft.creations, draft.deletions = lists
+        if wish.head:
+            draft.head = plan_move(self._store.user, now.state, target.state, wish.kept_head_ref)
+        names = frozenset[bytes]() if wish.paths is not None else None if draft.reach == "tree" else draft.names
+        draft.index = plan_index(side, now.state.index, target.state.index, names)
+        return draft
 
     def _scope(self, target: Found, now: Snapshot, wish: Wish, found: Sequence[Difference]) -> Scope:
         scope = Scope(paths=wish.names, owner=wish.owner)
@@ -111,50 +128,34 @@ class Plans:
         return authors_since(self._store, target, now.state, wish.history, names, bits=bits)
 
     def plan(self, target: Found, undo: Checkpoint, now: Snapshot, draft: Draft, wish: Wish) -> Plan:
-        """Return the whole plan. Raises RefusedError operation_changed, and as `plan_move`."""
-        whole = wish.paths is None
-        if whole:
-            self._check_operation(now.state, target.state)
-        head = plan_move(self._store.user, now.state, target.state, wish.kept_head_ref) if wish.head else None
-        names = None if draft.reach == "tree" else draft.names
-        index = plan_index(self._store.side, now.state.index, target.state.index, names if whole else frozenset())
-        ahead = self._ahead(now.state, target.state, head)
-        told = notes(now.state, target.state, ahead, whole=whole, reach=draft.reach, head=head)
-        writes, creations, deletions = with_sizes(self._store.side, draft.writes, draft.creations, draft.deletions)
+        """Return the whole plan."""
+        ahead = self._ahead(now.state, target.state, draft.head)
+        told = notes(now.state, target.state, ahead, draft, whole=wish.paths is None)
         return Plan(
             txid=secrets.token_hex(8),
             target=checkpoint_of(target),
             undo=undo,
-            writes=writes,
-            creations=creations,
-            deletions=deletions,
+            writes=tuple(draft.writes),
+            creations=tuple(draft.creations),
+            deletions=tuple(draft.deletions),
             displaced=tuple(draft.displaced),
             made_dirs=tuple(draft.made_dirs),
             removed_dirs=tuple(draft.removed_dirs),
             changed_dirs=tuple(draft.changed_dirs),
             kept=tuple(draft.kept),
-            index_changes=index.changes,
-            restores_index=index.restores,
+            index_changes=draft.index.changes,
+            restores_index=draft.index.restores,
             head_distance=ahead,
-            notes=(*told, index.note) if whole and index.note else tuple(told),
+            notes=tuple(told),
             reach=draft.reach,
-            index_names=index.names,
-            head=head,
+            index_names=draft.index.names,
+            head=draft.head,
         )
 
     def _ahead(self, now: State, target: State, head: HeadMove | None) -> int:
         if head is not None:
             return 0 if head.forward else head.commits
         return operations.distance(self._store.user, target.head, now.head)
-
-    def _check_operation(self, now: State, target: State) -> None:
-        if target.operation != now.operation:
-            raise RefusedError(
-                f"The checkpoint was taken with {operations.name_of(target.operation)} in progress, now it is "
-                f"{operations.name_of(now.operation)}: files and index alone would not fit.",
-                code="operation_changed",
-                hint="End or abort the operation first, or restore single paths.",
-            )
 
     def index_work(self, plan: Plan, on_conflict: OnConflict) -> IndexWork | None:
         """Return what is to be done to the index, None when it stays; only files may have moved since the plan.
@@ -180,6 +181,29 @@ class Plans:
         operation = operations.operation_of(self._store.git_dir)
         if (*head, operation) != (state.head, state.branch, state.operation):
             raise ConflictError("HEAD has moved since the restore was planned.", code="head_moved")
+
+
+def _check_operation(now: State, target: State) -> None:
+    if target.operation != now.operation:
+        raise RefusedError(
+            f"The checkpoint was taken with {operations.name_of(target.operation)} in progress, now it is "
+            f"{operations.name_of(now.operation)}: files and index alone would not fit.",
+            code="operation_changed",
+            hint="End or abort the operation first, or restore single paths.",
+        )
+
+
+@contextlib.contextmanager
+def _whole(target: Found) -> Iterator[None]:
+    """Tell a git that cannot read the target as CheckpointError checkpoint_incomplete."""
+    try:
+        yield
+    except GitFailed as failure:
+        raise CheckpointError(
+            f"Checkpoint {target.ref} is incomplete, nothing was touched: {failure}",
+            code="checkpoint_incomplete",
+            hint=INCOMPLETE,
+        ) from failure
 
 
 def _no_progress(phase: str, done: int, total: int) -> None:

@@ -175,9 +175,9 @@ class Restorer:
             self._back(journal, transaction, slots)
         except (OSError, GitFailed) as failure:
             raise CheckpointError(
-                f"The restore failed ({error}), and could not be taken back yet: {failure}",
+                f"The restore failed ({error}), and could not be taken back yet ({failure}): the next call on this "
+                "worktree takes it back; until then some files are as in the checkpoint.",
                 code="rollback_failed",
-                hint="The next call on this worktree takes it back; until then some files are as in the checkpoint.",
                 retryable=True,
             ) from failure
         if isinstance(error, Moved):

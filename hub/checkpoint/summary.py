@@ -1,24 +1,16 @@
 """What a plan tells besides its files: staged entries that change, where HEAD stands, what stays as it is."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from hub.checkpoint.branches import name_of
 from hub.checkpoint.meta import IndexState, State
+from hub.checkpoint.planning import Draft, IndexPlan
 from hub.checkpoint.repository import Repository
 from hub.checkpoint.trees import changed_names, differences
-from hub.checkpoint.values import HeadMove, Reach, Step, show
-
-
-class IndexPlan(msgspec.Struct, frozen=True):
-    """What becomes of the index: which entries go back; `names` is None when it goes back as a whole."""
-
-    restores: bool
-    changes: tuple[str, ...] = ()
-    names: tuple[bytes, ...] | None = None
-    note: str | None = None
+from hub.checkpoint.values import INCOMPLETE, CheckpointError, HeadMove, Step, show
 
 
 def plan_index(side: Repository, now: IndexState, target: IndexState, names: frozenset[bytes] | None) -> IndexPlan:
@@ -44,29 +36,39 @@ def _changes(side: Repository, now: IndexState, target: IndexState) -> tuple[str
     return tuple(sorted({show(name) for names in changed_names(side, pairs) for name in names}))
 
 
-def with_sizes(side: Repository, *lists: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """Return the same lists of steps, with the sizes of what is there and of what comes."""
+def with_sizes(side: Repository, *lists: Sequence[Step]) -> list[list[Step]]:
+    """Return the same lists of steps, with the sizes of what is there and of what comes.
+
+    Raises CheckpointError checkpoint_incomplete when the content of what comes is missing.
+    """
     sizes = side.sizes(oid for step in itertools.chain(*lists) for oid in (step.old_oid, step.new_oid) if oid)
-    return [tuple(_with_size(step, sizes) for step in steps) for steps in lists]
+    return [[_with_size(step, sizes) for step in steps] for steps in lists]
 
 
-def _with_size(step: Step, sizes: dict[str, int]) -> Step:
-    old, new = sizes.get(step.old_oid or ""), sizes.get(step.new_oid or "")
-    return msgspec.structs.replace(step, old_size=old, new_size=new)
+def _with_size(step: Step, sizes: Mapping[str, int]) -> Step:
+    if step.new_oid is not None and step.new_oid not in sizes:
+        raise CheckpointError(
+            f"The checkpoint is incomplete, nothing was touched: the content of {step.path} is missing.",
+            code="checkpoint_incomplete",
+            hint=INCOMPLETE,
+        )
+    return msgspec.structs.replace(step, old_size=sizes.get(step.old_oid or ""), new_size=sizes.get(step.new_oid or ""))
 
 
-def notes(now: State, target: State, ahead: int, *, whole: bool, reach: Reach, head: HeadMove | None) -> list[str]:
+def notes(now: State, target: State, ahead: int, draft: Draft, *, whole: bool) -> list[str]:
     """Return sentences for people about what a restore does not change, and how the branch moves."""
     found = []
     if now.branch != target.branch:
         found.append(f"The checkpoint was taken on {name_of(target.branch)}; you are on {name_of(now.branch)}.")
-    if head is not None:
-        found.append(_of_head(head))
+    if draft.head is not None:
+        found.append(_of_head(draft.head))
     elif now.head != target.head:
         found.append(f"HEAD stays where it is: it has {ahead} commit(s) that the checkpoint's HEAD does not have.")
     if not whole:
         found.append("The index stays as it is: only some paths are restored.")
-    if reach == "session":
+    elif draft.index.note is not None:
+        found.append(draft.index.note)
+    if draft.reach == "session":
         found.append("Only what this session alone has changed since is restored; the rest is listed as kept.")
     if target.uncaptured:
         found.append(f"{len(target.uncaptured)} path(s) were not captured at the checkpoint and stay as they are.")

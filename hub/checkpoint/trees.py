@@ -8,7 +8,7 @@ import msgspec
 from hub.checkpoint.files import EXECUTABLE, LINK, REGULAR
 from hub.checkpoint.meta import Permissions, State, text
 from hub.checkpoint.repository import Repository
-from hub.checkpoint.values import Change, ChangeKind, CheckpointError, show
+from hub.checkpoint.values import INCOMPLETE, Change, ChangeKind, CheckpointError, show
 
 _PLAIN = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
 _TYPE_BITS = 0o170000
@@ -49,7 +49,8 @@ def changed_names(side: Repository, pairs: Sequence[tuple[str, str]]) -> list[fr
     lines = "".join(f"{old} {new}\n" for old, new in wanted).encode()
     blocks = _blocks(side.run("diff-tree", "--stdin", "--raw", *_PLAIN, stdin=lines))
     if len(blocks) != len(wanted):
-        raise CheckpointError("The checkpoint is incomplete: a tree is missing.", code="checkpoint_incomplete")
+        text = "The checkpoint is incomplete: a tree is missing."
+        raise CheckpointError(text, code="checkpoint_incomplete", hint=INCOMPLETE)
     found = iter(blocks)
     return [next(found) if old != new else frozenset() for old, new in pairs]
 

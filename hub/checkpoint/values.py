@@ -14,6 +14,9 @@ from hub.errors import ConflictError, ExitCode, TurnbackError
 SHOWN = 5
 """How many paths an error's text names; `details` has all of them."""
 
+INCOMPLETE = "Restore another checkpoint; `hubctl checkpoint verify` says which are whole."
+"""What to do about a checkpoint whose objects are missing or damaged."""
+
 
 class CheckpointError(TurnbackError):
     """A capture or a checkpoint that is not complete: checkpoint_failed, checkpoint_incomplete, over_budget …"""

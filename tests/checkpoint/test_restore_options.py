@@ -1,6 +1,8 @@
 """How a restore ends when something fails, what a plan tells, and what is said when the way back is broken."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.values import CheckpointError, Plan
-from hub.errors import TurnbackError
+from hub.errors import NotFoundError, RefusedError, TurnbackError
 from tests.checkpoint.world import World, differing, restore
 
 
@@ -200,3 +202,133 @@ def test_a_plan_tells_sizes(world: World) -> None:
     assert sizes["a.txt"] == (len("a by the agent\n"), len("a modified by the user\n"))
     assert sizes["new/n.txt"] == (4, None)
     assert sizes["dir/sub/e.txt"] == (None, len("dir/sub/e.txt at base\n"))
+
+
+def losing(w: World, oid: str, *, damage: bool) -> None:
+    """Lose an object of the repository, or damage it."""
+    path = Path(w.root, ".git/objects", oid[:2], oid[2:])
+    path.chmod(0o644)
+    if damage:
+        path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    else:
+        path.unlink()
+
+
+def object_of(w: World, what: str) -> str:
+    return w.git("rev-parse", f"refs/turnback/ses/1{what}").decode().strip()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> World:
+    """A worktree whose checkpoint has every object for itself: nothing of it is in a commit of the user's."""
+    w = World(tmp_path / "w")
+    w.put("first", "first\n")
+    w.commit()
+    w.put("dir/only", "only here\n")
+    w.put("staged", "staged\n")
+    w.git("add", "staged")
+    w.engine().capture("ses/1", labels={})
+    w.git("rm", "-q", "--cached", "staged")
+    for name in ("dir/only", "staged"):
+        w.remove(name)
+    os.rmdir(w.path("dir"))
+    return w
+
+
+@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize(
+    "what", ["", "^{tree}", ":worktree", ":worktree/dir", ":worktree/dir/only", ":index", ":meta.json"]
+)
+def test_a_checkpoint_that_lost_an_object_is_refused(own: World, what: str, damage: bool) -> None:
+    """Pruned by somebody, or a damaged disk: a clear text, and nothing touched."""
+    before = own.state()
+    losing(own, object_of(own, what), damage=damage)
+    engine = own.engine()
+    with pytest.raises(TurnbackError) as refused:
+        restore(engine, "ses/1", "ses/1u")
+    assert refused.value.code in ("checkpoint_incomplete", "checkpoint_not_found")
+    assert refused.value.hint is not None or what in ("", "^{tree}", ":meta.json")
+    assert differing(before, own.state()) == {}
+    if what:
+        engine.capture("ses/2", labels={})
+
+
+def test_an_object_lost_after_the_plan_is_found_before_anything_is_touched(own: World) -> None:
+    engine, before = own.engine(), own.state()
+    plan = planned(engine)
+    losing(own, object_of(own, ":worktree/dir/only"), damage=False)
+    with pytest.raises(CheckpointError) as refused:
+        engine.apply(plan)
+    assert (refused.value.code, differing(before, own.state()), leftovers(own)) == ("checkpoint_incomplete", {}, [])
+
+
+def test_other_content_under_the_same_name_is_not_restored(own: World) -> None:
+    """A store that gives other bytes for an object: what is staged is checked."""
+    engine, before = own.engine(), own.state()
+    plan = planned(engine)
+    oid = object_of(own, ":worktree/dir/only")
+    losing(own, oid, damage=False)
+    other = own.git("hash-object", "-w", "--stdin", stdin=b"other here\n").decode().strip()
+    own.put(f".git/objects/{oid[:2]}/{oid[2:]}", own.get(f".git/objects/{other[:2]}/{other[2:]}"))
+    with pytest.raises(CheckpointError) as refused:
+        engine.apply(plan)
+    assert (refused.value.code, differing(before, own.state())) == ("checkpoint_incomplete", {})
+
+
+def test_a_ref_deleted_by_hand(world: World) -> None:
+    engine, before = world.engine(), world.state()
+    plan = planned(engine)
+    world.git("update-ref", "-d", "refs/turnback/ses/1")
+    for call in (lambda: engine.apply(plan), lambda: engine.preview("ses/1"), lambda: engine.get("ses/1")):
+        with pytest.raises(NotFoundError) as missing:
+            call()
+        assert missing.value.code == "checkpoint_not_found"
+    assert differing(before, world.state()) == {}
+
+
+def test_a_repository_that_was_cloned_anew(world: World, tmp_path: Path) -> None:
+    """Same path, another repository: the checkpoints are not there, and the text says so."""
+    engine = world.engine()
+    plan = planned(engine)
+    shutil.move(world.root, tmp_path / "old")
+    subprocess.run(["git", "clone", "-q", str(tmp_path / "old"), str(world.root)], check=True, capture_output=True)
+    before = world.state()
+    for call in (lambda: engine.apply(plan), lambda: engine.preview("ses/1")):
+        with pytest.raises(NotFoundError) as missing:
+            call()
+        assert missing.value.code == "checkpoint_not_found"
+    assert differing(before, world.state()) == {}
+    engine.capture("ses/1", labels={})
+    with pytest.raises(NotFoundError):
+        engine.finish(plan.txid)
+
+
+def test_a_checkpoint_fetched_from_another_clone_is_of_another_worktree(world: World, tmp_path: Path) -> None:
+    """C68: its bytes are here, but it says of itself where it was taken."""
+    subprocess.run(["git", "clone", "-q", str(world.root), str(tmp_path / "b")], check=True, capture_output=True)
+    other = World.at(tmp_path / "b")
+    other.git("fetch", "-q", "origin", "refs/turnback/*:refs/turnback/*")
+    with pytest.raises(RefusedError) as refused:
+        other.engine().preview("ses/1")
+    assert refused.value.code == "other_worktree"
+
+
+def test_a_worktree_that_vanished(world: World, tmp_path: Path) -> None:
+    engine = world.engine()
+    plan = planned(engine)
+    shutil.move(world.root, tmp_path / "gone")
+    calls = (
+        lambda: engine.capture("ses/2", labels={}),
+        lambda: engine.apply(plan),
+        lambda: engine.preview("ses/1"),
+        lambda: engine.finish(plan.txid),
+        lambda: engine.recover(lambda _: False),
+    )
+    for call in calls:
+        with pytest.raises(TurnbackError) as gone:
+            call()
+        assert (gone.value.code, gone.value.hint is not None) == ("worktree_gone", True)
+    assert not world.root.exists()
+    shutil.move(tmp_path / "gone", world.root)
+    engine.apply(plan)
+    engine.finish(plan.txid)
