@@ -13,7 +13,7 @@ from hub.checkpoint.engine import Engine
 from hub.checkpoint.meta import Part
 from hub.checkpoint.parts import mark_of, part_of, part_ref
 from hub.checkpoint.unit_discovery import Family
-from hub.checkpoint.unit_values import narrowed, owner_of
+from hub.checkpoint.unit_values import below, blame, narrowed, owner_of
 from hub.checkpoint.values import Checkpoint
 from hub.errors import TurnbackError
 
@@ -27,14 +27,15 @@ class Written:
         self._refs: list[tuple[Engine, str]] = []
 
     @contextlib.contextmanager
-    def writing(self, engine: Engine, ref: str) -> Iterator[None]:
-        """Remember a checkpoint that is written meanwhile, unless it was there before."""
+    def writing(self, engine: Engine, ref: str, key: str) -> Iterator[None]:
+        """Remember a checkpoint that is written meanwhile, unless it was there before; `key` is the unit's path."""
         self.met.add(id(engine))
         try:
             yield
         except TurnbackError as error:
             if error.code != "ref_exists":
                 self._refs.append((engine, ref))
+            blame(error, key)
             raise
         self._refs.append((engine, ref))
 
@@ -62,27 +63,27 @@ class Captures:
         self._written = written
         self._options = options
 
-    def take(self, engine: Engine, ref: str, include: Sequence[str] = ()) -> Checkpoint:
+    def take(self, engine: Engine, ref: str, include: Sequence[str] = (), key: str = "") -> Checkpoint:
         """Return the checkpoint of a unit and of all that lies inside it. `include` is relative to the unit."""
-        own = [path for path in include if not owner_of(str(engine.root), path)]
+        own = [path for path in include if not (path.startswith("/") or owner_of(str(engine.root), path))]
 
         def parts(nested: Sequence[bytes], target: Mapping[str, Part]) -> Mapping[str, Part]:
-            return dict(self._parts(engine, ref, nested, include))
+            return dict(self._parts(engine, ref, nested, include, key))
 
-        with self._written.writing(engine, ref):
+        with self._written.writing(engine, ref, key):
             return engine.capture(ref, include=own, parts=parts, **self._options)
 
     def _parts(
-        self, engine: Engine, ref: str, nested: Sequence[bytes], include: Sequence[str]
+        self, engine: Engine, ref: str, nested: Sequence[bytes], include: Sequence[str], outer: str
     ) -> Iterator[tuple[str, Part]]:
         for key, child in self._family.inside(engine, nested, ()):
             if self._written.is_new(child):
-                yield key, self.part(child, ref, narrowed(include, key) if include else ())
+                yield key, self.part(child, ref, below(outer, key), narrowed(include, key))
 
-    def part(self, child: Engine, ref: str, include: Sequence[str] = ()) -> Part:
-        """Capture a unit inside another one; `ref` is the name of the whole's checkpoint."""
+    def part(self, child: Engine, ref: str, key: str, include: Sequence[str] = ()) -> Part:
+        """Capture a unit inside another one; `ref` is the name of the whole's checkpoint, `key` the unit's path."""
         top = os.fsencode(child.root)
         mark = mark_of(top)
         self._written.places[mark] = top
-        taken = self.take(child, part_ref(mark, ref), [path for path in include if path != "."])
+        taken = self.take(child, part_ref(mark, ref), [path for path in include if path != "."], key)
         return part_of(taken, child.identity(), mark)

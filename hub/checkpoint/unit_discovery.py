@@ -4,6 +4,7 @@ Invariant: one engine for each place, so that none waits for a lock that another
 inside a worktree come from its own walk; nothing is searched for here.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,6 +71,14 @@ class Family:
         if top not in self._inside or self._inside[top][0] != marks:
             self._inside[top] = marks, self._open(top)
         return self._inside[top][1]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the locks of several roots, always in the same order, so that two sessions never wait for each other."""
+        with contextlib.ExitStack() as locks:
+            for root in sorted(self.roots, key=lambda root: root.root) if len(self.roots) > 1 else ():
+                locks.enter_context(root.hold())
+            yield
 
     @property
     def stores(self) -> bytes | None:

@@ -53,7 +53,7 @@ class Planning:
             self._written.met.add(id(engine))
             plan = engine.preview(refs.target, parts=parts, **options)
         else:
-            with self._written.writing(engine, refs.undo):
+            with self._written.writing(engine, refs.undo, key):
                 plan = engine.plan(refs.target, undo_ref=refs.undo, labels=self._labels, parts=parts, **options)
         self._plans.append(PartPlan(key=key, top=os.fsencode(engine.root), plan=plan))
         return plan
@@ -83,7 +83,7 @@ class Planning:
             return part_of(plan.undo, child.identity(), mark)
         if part is not None and wanted:
             self._keep(key, REPLACED)
-        return self._captures.part(child, refs.undo) if self._captures is not None else None
+        return self._captures.part(child, refs.undo, key) if self._captures is not None else None
 
     def _checked(self, child: Engine, part: Part, refs: Refs, wish: Wish, key: str) -> Plan:
         """Return a unit's plan. Raises CheckpointError when its checkpoint is not what the whole was made of."""

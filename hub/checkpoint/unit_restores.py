@@ -15,9 +15,9 @@ import msgspec
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.joint import Content, Joint, Member, joints
 from hub.checkpoint.unit_discovery import Family
-from hub.checkpoint.unit_values import joined_applied, kept_in
-from hub.checkpoint.values import Applied, Kept, OnConflict, PartPlan, Plan, Recovered, show
-from hub.errors import ConflictError, NotFoundError, RefusedError
+from hub.checkpoint.unit_values import blame, joined_applied, kept_in, shown
+from hub.checkpoint.values import Applied, FilesMoved, Kept, OnConflict, PartPlan, Plan, Recovered, show
+from hub.errors import ConflictError, NotFoundError, RefusedError, TurnbackError
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,12 @@ class Restores:
 
     def apply(self, plan: Plan, on_conflict: OnConflict) -> Applied:
         """Carry a plan out in all units. Raises as `Engine.apply`; all is then as it was before, in all units."""
-        self.settle()
-        if not plan.parts or not plan.undo.ref:
-            return self._family.first.apply(plan, on_conflict=on_conflict)
+        with self.settled():
+            if not plan.parts or not plan.undo.ref:
+                return self._family.first.apply(plan, on_conflict=on_conflict)
+            return self._apply(plan, on_conflict)
+
+    def _apply(self, plan: Plan, on_conflict: OnConflict) -> Applied:
         with self._family.first.hold(), contextlib.ExitStack() as back:
             joint = Joint(self._family.first.room, plan.txid)
             self._hook("joint:beginning")
@@ -51,7 +54,13 @@ class Restores:
     def _apply_one(self, part: PartPlan, joint: Joint, on_conflict: OnConflict) -> Applied:
         self._hook(f"joint:apply:{part.key}")
         plan = msgspec.structs.replace(part.plan, txid=joint.txid, joint=joint.path)
-        return self._engine(part.top).apply(plan, on_conflict=on_conflict)
+        try:
+            return self._engine(part.top).apply(plan, on_conflict=on_conflict)
+        except FilesMoved as moved:
+            raise FilesMoved([shown(part.key, path) for path in moved.details["paths"]]) from moved
+        except TurnbackError as error:
+            blame(error, part.key)
+            raise
 
     def _content(self, plan: Plan) -> Content:
         members = [
@@ -111,6 +120,13 @@ class Restores:
             undo_ref=content.undo_ref,
             rescued=rescued,
         )
+
+    @contextlib.contextmanager
+    def settled(self) -> Iterator[None]:
+        """Hold the locks of several roots, and end what was left; see `settle`."""
+        with self._family.held():
+            self.settle()
+            yield
 
     def settle(self) -> None:
         """End what needs nobody's word. Raises RefusedError restore_in_progress, restore_unfinished."""

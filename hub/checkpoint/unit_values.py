@@ -10,8 +10,10 @@ import msgspec
 
 from hub.checkpoint.meta import raw
 from hub.checkpoint.values import Applied, Change, Conflict, Folder, Kept, PartPlan, Plan, Step, show
+from hub.errors import TurnbackError
 
 GONE = "the repository that was here at the checkpoint is gone: what it held cannot be brought back without it"
+_BLAMED = "told by one of several repositories"
 REPLACED = "another repository stands here now than at the checkpoint: left as it is"
 
 
@@ -43,12 +45,12 @@ def owner_of(root: str, path: str) -> str:
 
 def kept_in(key: str, kept: Iterable[Kept]) -> tuple[Kept, ...]:
     """Return what one unit kept or put aside, as the whole shows it."""
-    return tuple(msgspec.structs.replace(row, path=_shown(key, row.path)) for row in kept)
+    return tuple(msgspec.structs.replace(row, path=shown(key, row.path)) for row in kept)
 
 
 def changes_in(key: str, changes: Iterable[Change]) -> list[Change]:
     """Return what differs in one unit, as the whole shows it."""
-    return [msgspec.structs.replace(change, path=_shown(key, change.path)) for change in changes]
+    return [msgspec.structs.replace(change, path=shown(key, change.path)) for change in changes]
 
 
 def joined_plan(plans: Sequence[PartPlan], kept: Iterable[Kept]) -> Plan:
@@ -65,7 +67,7 @@ def joined_plan(plans: Sequence[PartPlan], kept: Iterable[Kept]) -> Plan:
         removed_dirs=_folders(plans, [part.plan.removed_dirs for part in plans]),
         changed_dirs=_folders(plans, [part.plan.changed_dirs for part in plans]),
         kept=tuple(row for part in plans for row in kept_in(part.key, part.plan.kept)) + more,
-        index_changes=tuple(_shown(part.key, path) for part in plans for path in part.plan.index_changes),
+        index_changes=tuple(shown(part.key, path) for part in plans for path in part.plan.index_changes),
         restores_index=any(part.plan.restores_index for part in plans),
         reach="session" if any(part.plan.reach == "session" for part in plans) else "tree",
         notes=tuple(_note(part.key, note) for part in plans for note in part.plan.notes),
@@ -83,19 +85,19 @@ def joined_applied(txid: str, rows: Sequence[tuple[str, Applied]]) -> Applied:
         created=sum(applied.created for _, applied in rows),
         deleted=sum(applied.deleted for _, applied in rows),
         index_restored=any(applied.index_restored for _, applied in rows),
-        displaced=tuple(_shown(key, path) for key, applied in rows for path in applied.displaced),
+        displaced=tuple(shown(key, path) for key, applied in rows for path in applied.displaced),
         conflicts=tuple(_conflict(key, row) for key, applied in rows for row in applied.conflicts),
         head_moved=any(applied.head_moved for _, applied in rows),
     )
 
 
 def _conflict(key: str, conflict: Conflict) -> Conflict:
-    return msgspec.structs.replace(conflict, path=_shown(key, conflict.path))
+    return msgspec.structs.replace(conflict, path=shown(key, conflict.path))
 
 
 def _steps(plans: Sequence[PartPlan], rows: Iterable[tuple[Step, ...]]) -> tuple[Step, ...]:
     return tuple(
-        msgspec.structs.replace(step, path=_shown(part.key, step.path), name=_named(part.key, step.name))
+        msgspec.structs.replace(step, path=shown(part.key, step.path), name=_named(part.key, step.name))
         for part, steps in zip(plans, rows, strict=True)
         for step in steps
     )
@@ -103,18 +105,28 @@ def _steps(plans: Sequence[PartPlan], rows: Iterable[tuple[Step, ...]]) -> tuple
 
 def _folders(plans: Sequence[PartPlan], rows: Iterable[tuple[Folder, ...]]) -> tuple[Folder, ...]:
     return tuple(
-        msgspec.structs.replace(folder, path=_shown(part.key, folder.path), name=_named(part.key, folder.name))
+        msgspec.structs.replace(folder, path=shown(part.key, folder.path), name=_named(part.key, folder.name))
         for part, folders in zip(plans, rows, strict=True)
         for folder in folders
     )
 
 
-def _shown(key: str, path: str) -> str:
+def shown(key: str, path: str) -> str:
+    """Return a unit's path as the whole shows it."""
     return f"{show(raw(key))}/{path}" if key else path
 
 
 def _named(key: str, name: bytes) -> bytes:
     return raw(key) + b"/" + name if key else name
+
+
+def blame(error: TurnbackError, key: str) -> None:
+    """Let an error say in which unit it arose, once; the first one keeps its words."""
+    cause = error.__cause__
+    if key and _BLAMED not in (getattr(error, "__notes__", []) + getattr(cause, "__notes__", [])):
+        error.message = _note(key, error.message)
+        error.args = (error.message,)
+    error.add_note(_BLAMED)
 
 
 def _note(key: str, note: str) -> str:

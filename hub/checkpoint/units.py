@@ -84,8 +84,7 @@ class Units:
         include: Sequence[str] = (),
     ) -> Checkpoint:
         """Take a checkpoint of all units. `budget_s` is for each. Raises as `Engine.capture`; then there is none."""
-        self._restores.settle()
-        with self._writing() as written:
+        with self._restores.settled(), self._writing() as written:
             captures = Captures(self._family, written, labels=labels, budget_s=budget_s, progress=progress)
             return captures.take(self._first, ref, include)
 
@@ -99,9 +98,12 @@ class Units:
 
     def diff(self, old_ref: str, new_ref: str | None) -> Sequence[Change]:
         """Return what differs; see `Engine.diff`. Units that only one side has are left out."""
-        self._restores.settle()
-        changes = self._diff(("", self._first, old_ref, new_ref))
+        with self._comparing(new_ref):
+            changes = self._diff(("", self._first, old_ref, new_ref))
         return sorted(changes, key=lambda change: change.path)
+
+    def _comparing(self, new_ref: str | None) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if new_ref is not None else self._restores.settled()
 
     def _diff(self, sides: Compared) -> Sequence[Change]:
         key, engine, old_ref, new_ref = sides
@@ -111,8 +113,8 @@ class Units:
 
     def patch(self, old_ref: str, new_ref: str | None, paths: Sequence[str] = ()) -> str:
         """Return the same as a unified diff for people; see `Engine.patch`."""
-        self._restores.settle()
-        return self._patch(("", self._first, old_ref, new_ref), paths)
+        with self._comparing(new_ref):
+            return self._patch(("", self._first, old_ref, new_ref), paths)
 
     def _patch(self, sides: Compared, paths: Sequence[str]) -> str:
         key, engine, old_ref, new_ref = sides
@@ -157,8 +159,7 @@ class Units:
         Raises also CheckpointError checkpoint_incomplete when a unit that is here lacks its part of the target.
         """
         wish = Wish(paths=paths, reach=reach, owner=owner, history=history, head=head, kept_head_ref=kept_head_ref)
-        self._restores.settle()
-        with self._writing() as written:
+        with self._restores.settled(), self._writing() as written:
             captures = Captures(self._family, written, labels=labels)
             return Planning(self._family, written, captures, labels).whole(target_ref, undo_ref, wish)
 
@@ -175,8 +176,8 @@ class Units:
     ) -> Plan:
         """Return the same plan without keeping a checkpoint; it cannot be applied. Raises as `plan`."""
         wish = Wish(paths=paths, reach=reach, owner=owner, history=history, head=head, kept_head_ref=kept_head_ref)
-        self._restores.settle()
-        return Planning(self._family, Written(), None, {}).whole(target_ref, "", wish)
+        with self._restores.settled():
+            return Planning(self._family, Written(), None, {}).whole(target_ref, "", wish)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Written]:

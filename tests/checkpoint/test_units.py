@@ -13,7 +13,7 @@ import pytest
 
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.units import Units
-from hub.checkpoint.values import Mark, Plan
+from hub.checkpoint.values import FilesMoved, Mark, Plan
 from hub.errors import ConflictError, NotFoundError, TurnbackError
 from tests.checkpoint.world import World, differing
 
@@ -624,3 +624,48 @@ def test_a_unit_that_vanished_after_a_crash_does_not_hold_up_the_others(prepared
     assert [row.path for row in settled.rescued] == [os.fspath(ws.nested.root)]
     assert settled.direction == "forward"
     assert (ws.top.get("a.txt"), ws.top.exists("new.txt")) == (b"a modified by the user\n", False)
+
+
+def test_named_files_are_captured_in_the_unit_that_holds_them(ws: Workspace) -> None:
+    for world in (ws.top, ws.nested, ws.other):
+        world.put(".git/info/exclude", "*.env\n")
+        world.put("x.env", "before\n")
+    units = ws.units()
+    units.capture("ses/1", labels={}, include=["x.env", "dir/nested/x.env", f"{ws.other.root}/x.env"])
+    for world in (ws.top, ws.nested, ws.other):
+        world.put("x.env", "after\n")
+    restore(units, "ses/1", "ses/1u")
+    assert [world.get("x.env") for world in (ws.top, ws.nested, ws.other)] == [b"before\n"] * 3
+
+
+def test_errors_say_in_which_unit_they_arose(pair: Workspace) -> None:
+    units = pair.units()
+    units.capture("ses/1", labels={})
+    pair.edit()
+    plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
+    pair.nested.put("a.txt", "saved by the user\n")
+    with pytest.raises(FilesMoved) as moved:
+        units.apply(plan)
+    assert moved.value.details == {"paths": ["dir/nested/a.txt"]}
+    pair.nested.git("checkout", "-q", "-b", "other")
+    with pytest.raises(TurnbackError, match=r"^In dir/nested: HEAD has moved"):
+        units.apply(plan)
+    pair.nested.put(".git/MERGE_HEAD", pair.nested.git("rev-parse", "HEAD"))
+    with pytest.raises(TurnbackError, match=r"^In dir/nested: The checkpoint was taken with no operation") as refused:
+        units.plan("ses/1", undo_ref="ses/2u", labels={})
+    assert refused.value.code == "operation_changed"
+    assert [row.ref for row in units.list()] == ["ses/1", "ses/1u"]
+    assert len(part_refs(pair.nested)) == 2
+
+
+def test_two_sessions_with_the_same_roots_in_another_order(ws: Workspace) -> None:
+    """They lock them in one order: one waits, none is refused."""
+    words = "import sys; from pathlib import Path; from hub.checkpoint.units import Units\n"
+    words += "units = Units.open([Path(p) for p in sys.argv[2:]], lock_wait_s=60)\n"
+    words += "for n in range(4): units.capture(f'{sys.argv[1]}/{n}', labels={})\n"
+    places = [str(ws.top.root), str(ws.other.root)]
+    orders = (("one", *places), ("two", *reversed(places)))
+    cwd = Path(__file__).parents[2]
+    running = [subprocess.Popen([sys.executable, "-c", words, *order], cwd=cwd) for order in orders]
+    assert [process.wait() for process in running] == [0, 0]
+    assert [len(world.git("for-each-ref", "refs/turnback").splitlines()) for world in (ws.top, ws.other)] == [8, 8]
