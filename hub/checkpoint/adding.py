@@ -7,13 +7,14 @@ then named.
 
 import os
 import stat
+import time
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
 from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, unreadable
 from hub.checkpoint.finding import Work
-from hub.checkpoint.known import Known
+from hub.checkpoint.known import Known, Look, hides, settled
 from hub.checkpoint.private import PrivateIndex
 from hub.checkpoint.side import Store
 from hub.checkpoint.values import CheckpointError
@@ -26,16 +27,6 @@ Progress = Callable[[str, int, int], None]
 
 class Doubt(Exception):
     """What was found in the short way does not suffice."""
-
-
-class Look(NamedTuple):
-    """What a file was like when it was looked at."""
-
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-    mode: int
 
 
 class Limits(NamedTuple):
@@ -94,7 +85,8 @@ class Adder:
         if additions:
             self._check_disk(sum(one.size for one in additions.values() if one.changed_ns >= self._known.since_ns))
             self._index.add(additions)
-            self._note(self._read_again(additions), since_ns)
+            looked_ns = time.time_ns()
+            self._note(self._read_again(additions), since_ns, looked_ns)
 
     def _consider(self, root: int, name: bytes) -> Look | None:
         """Return what the file is like, None when it is not to be captured: it is then named, if it exists."""
@@ -127,7 +119,7 @@ class Adder:
         self._index.remove(sorted(names))
         for name in names:
             self._known.bits.odd.pop(name, None)
-        self._known.fresh -= names
+            self._known.fresh.pop(name, None)
 
     def _check_disk(self, fresh: int) -> None:
         disk = os.statvfs(self._store.room)
@@ -152,34 +144,46 @@ class Adder:
                     moved[name] = _looked(status)
         return moved
 
-    def _note(self, added: dict[bytes, Look], since_ns: int) -> None:
-        """Note the permission bits of what is in the index now."""
+    def _note(self, added: dict[bytes, Look], since_ns: int, looked_ns: int) -> None:
+        """Note the permission bits of what is in the index now, and what may change again without a trace."""
         for name, found in added.items():
             if stat.S_ISREG(found.mode):
                 self._known.bits.note(name, found.mode & PERMISSIONS)
             else:
                 self._known.bits.odd.pop(name, None)
             if found.changed_ns >= since_ns:
-                self._known.fresh.add(name)
+                self._known.fresh[name] = settled(found, looked_ns)
             else:
-                self._known.fresh.discard(name)
+                self._known.fresh.pop(name, None)
 
 
-def read_bits(top: bytes, names: Iterable[bytes], since_ns: int) -> tuple[dict[int, list[bytes]], set[bytes]]:
-    """Return files by their permission bits, and those whose bits must be read again."""
+def read_bits(top: bytes, names: Iterable[bytes], since_ns: int) -> tuple[dict[int, list[bytes]], dict[bytes, Look]]:
+    """Return files by their permission bits, and what those are like that changed after `since_ns`."""
     groups: dict[int, list[bytes]] = defaultdict(list)
-    fresh: set[bytes] = set()
+    fresh: dict[bytes, Look] = {}
+    looked_ns = time.time_ns()
+    for name, found in looks(top, names):
+        if stat.S_ISREG(found.mode):
+            groups[found.mode & PERMISSIONS].append(name)
+            if found.changed_ns >= since_ns:
+                fresh[name] = settled(found, looked_ns)
+    return groups, fresh
+
+
+def hidden_changes(top: bytes, fresh: dict[bytes, Look]) -> set[bytes]:
+    """Return which files have changed since they were looked at without git seeing it."""
+    return {name for name, found in looks(top, fresh) if hides(fresh[name], found)}
+
+
+def looks(top: bytes, names: Iterable[bytes]) -> Iterator[tuple[bytes, Look]]:
+    """Yield what files are like, without those that are missing."""
     prefix = os.path.join(top, b"")
     for name in names:
         try:
             status = os.lstat(prefix + name)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
-        if stat.S_ISREG(status.st_mode):
-            groups[status.st_mode & PERMISSIONS].append(name)
-            if status.st_ctime_ns >= since_ns:
-                fresh.add(name)
-    return groups, fresh
+        yield name, _looked(status)
 
 
 def _looked(status: os.stat_result) -> Look:

@@ -9,18 +9,36 @@ Not promised: that it survives; without it every directory is surveyed.
 import os
 import time
 from collections import Counter
+from typing import NamedTuple
 
 import msgspec
 
 from hub.checkpoint.files import write_plainly
 from hub.checkpoint.walk import Survey, ancestors, parent_of
 
-FORMAT = 1
+FORMAT = 2
 FRESH_NS = 2_000_000_000
 """A change younger than this when it was looked at might hide another: clocks of file systems are as coarse as that."""
 
+TICK_NS = 10_000_000
+"""A change younger than this when it was looked at may have the very times of another."""
+
 Identity = tuple[int, int, int, int]
 NOTHING: Identity = (0, 0, 0, 0)
+
+
+class Look(NamedTuple):
+    """What a file was like when it was looked at."""
+
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+    mode: int
+
+
+UNSETTLED = Look(0, 0, 0, 0, 0)
+"""Stands for a file that is to be read again whatever it is like."""
 
 
 class Bits(msgspec.Struct):
@@ -43,8 +61,8 @@ class Known(msgspec.Struct, kw_only=True):
     `rules_key` stands for the ignore rules outside the worktree, `staged` for the user's index, `forced` are paths that
     the caller had captured. `seen` counts files and links by directory, those apart that git ignores and nobody tracks;
     `hidden` are tracked or forced paths where no survey looks, `absent` such paths that do not exist. `missed` maps
-    files that are left out to the reason. The permission bits of `fresh` files must be read again. What changed before
-    `since_ns` is part of it.
+    files that are left out to the reason. `fresh` files changed shortly before they were looked at: git, which compares
+    times by the second, may not see that they change again. What changed before `since_ns` is part of it.
     """
 
     format: int = FORMAT
@@ -59,7 +77,7 @@ class Known(msgspec.Struct, kw_only=True):
     hidden: set[bytes] = msgspec.field(default_factory=set)
     absent: set[bytes] = msgspec.field(default_factory=set)
     missed: dict[bytes, str] = msgspec.field(default_factory=dict)
-    fresh: set[bytes] = msgspec.field(default_factory=set)
+    fresh: dict[bytes, Look] = msgspec.field(default_factory=dict)
     since_ns: int = 0
     bits: Bits
 
@@ -107,6 +125,22 @@ class Known(msgspec.Struct, kw_only=True):
 def kind_of(bits: int) -> str:
     """Return git's mode of a file with these permission bits."""
     return "100755" if bits & 0o100 else "100644"
+
+
+def hides(old: Look, new: Look) -> bool:
+    """Return whether git, which compares times by the second, takes a file that has changed for the one it knew."""
+    if old in (new, UNSETTLED):
+        return old != new
+    return _by_the_second(old) == _by_the_second(new)
+
+
+def _by_the_second(look: Look) -> tuple[int, ...]:
+    return look.inode, look.size, look.modified_ns // 1_000_000_000, look.changed_ns // 1_000_000_000
+
+
+def settled(found: Look, looked_ns: int) -> Look:
+    """Return what a file was like at an instant, UNSETTLED when a later change might look the same."""
+    return UNSETTLED if found.changed_ns > looked_ns - TICK_NS else found
 
 
 def distrust(found: Survey, since_ns: int) -> None:

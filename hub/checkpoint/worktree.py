@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from hub.checkpoint.adding import Adder, Doubt, Limits, Progress, read_bits
+from hub.checkpoint.adding import Adder, Doubt, Limits, Progress, hidden_changes, read_bits
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.finding import Either, Finder, Work
 from hub.checkpoint.known import Bits, Identity, Known, Memory, kind_of, now_ns
@@ -137,23 +137,22 @@ class TreeTaker:
     def _carry_out(self, known: Known, work: Work) -> int:
         limits = Limits(FILE_BYTES, TOTAL_BYTES, SPARE_BYTES)
         adder = Adder(self._store, known, Either(self._staged.names, self._forced), limits, self._progress)
-        old = known.fresh - work.candidates
+        self._look_at_fresh(known, work)
         adder.carry_out(work, self._since_ns)
-        self._look_at_fresh(known, old)
         return adder.bytes
 
-    def _look_at_fresh(self, known: Known, names: set[bytes]) -> None:
-        """Read permission bits again that may have changed unseen."""
-        groups, fresh = read_bits(self._store.top, names, self._since_ns)
-        for bits, some in groups.items():
-            for name in some:
-                known.bits.note(name, bits)
-        known.fresh -= names - fresh
+    def _look_at_fresh(self, known: Known, work: Work) -> None:
+        """Have those files read anew of which git says that they are as they were, and a closer look says otherwise."""
+        moved = hidden_changes(self._store.top, known.fresh)
+        work.candidates |= moved
+        work.removals |= moved  # git reads a file only if it does not know it or sees that it has changed
+        known.fresh = {name: old for name, old in known.fresh.items() if old.changed_ns >= self._since_ns}
 
     def _read_all_bits(self, known: Known) -> None:
         names = self._index.names()
         known.files = len(names)
-        groups, known.fresh = read_bits(self._store.top, names, self._since_ns)
+        groups, fresh = read_bits(self._store.top, names, self._since_ns)
+        known.fresh = fresh | known.fresh
         usual = self._usual(groups, known)
         odd = {name: bits for bits, some in groups.items() if bits != usual[kind_of(bits)] for name in some}
         known.bits = Bits(usual, odd)

@@ -36,6 +36,7 @@ FILE_ACTS: Table = {
     "remove": (NAMES,),
     "rename": (NAMES, NAMES),
     "chmod": (NAMES, MODES),
+    "rewrite": (NAMES,),
     "replace": (NAMES, CONTENTS),
     "touch": (NAMES,),
     "stage": (),

@@ -216,6 +216,21 @@ def test_r65_untouched_files_keep_their_times(world: World) -> None:
     assert os.stat(world.path("dir")).st_ino == keep.st_ino
 
 
+@pytest.mark.parametrize("content", [b"5678", b"1234"])
+def test_a_change_that_keeps_size_and_time_within_one_second(world: World, content: bytes) -> None:
+    """Git compares times by the second; what it cannot tell from before is read anew. Permission bits alone, too."""
+    engine = world.engine()
+    engine.capture("ses/2", labels={})
+    time.sleep(1.05 - time.time() % 1)
+    world.put("a.txt", b"1234")
+    os.utime(world.path("a.txt"), ns=(10**18, 10**18))
+    engine.capture("ses/3", labels={})
+    world.put("a.txt", content, 0o600)
+    os.utime(world.path("a.txt"), ns=(10**18, 10**18))
+    restore(engine, "ses/3", "ses/3u")
+    assert (world.get("a.txt"), os.stat(world.path("a.txt")).st_mode & 0o777) == (b"1234", 0o644)
+
+
 def test_c45_a_file_that_is_written_all_the_time(world: World) -> None:
     """C45: the capture ends, and says which file it could not hold still, if it met it."""
     stop = threading.Event()
