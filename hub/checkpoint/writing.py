@@ -6,9 +6,10 @@ and that is verified in the very transaction that writes the new one. Not promis
 `verify` looks into that.
 """
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -73,14 +74,16 @@ class Writer:
         self._store_objects(objects)
         commit = objects[-1].oid
         since = self._create(ref, commit, latest)
-        self._prove(ref, commit, snapshot, [one.oid for one in objects], since)
+        with self._proven_or_gone(ref, commit):
+            self._prove(commit, snapshot, [one.oid for one in objects], since)
         return self._noted(Found(ref, commit, meta))
 
     def _write_again(
         self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], latest: Found, parts: Mapping[str, Part]
     ) -> Checkpoint:
         if self._create(ref, latest.commit, latest) is None:
-            self._prove_all(ref, latest.commit, snapshot.state.head)
+            with self._proven_or_gone(ref, latest.commit):
+                self._prove_all(latest.commit, snapshot.state.head)
         at = now()
         again = msgspec.structs.replace(latest.meta, labels=dict(labels), created_at=at, bytes=0, parts=dict(parts))
         self._ledgers.again.append([Again(ref, at)], durably=False)
@@ -130,15 +133,29 @@ class Writer:
     def _update(self, lines: str) -> None:
         self._store.user.run("update-ref", "--no-deref", "--stdin", stdin=lines.encode())
 
-    def _prove(self, ref: str, commit: str, snapshot: Snapshot, own: list[str], since: Found | None) -> None:
-        """Find every object of a checkpoint that the earlier one does not have. Raises Hole, the ref deleted."""
+    @contextlib.contextmanager
+    def _proven_or_gone(self, ref: str, commit: str) -> Iterator[None]:
+        """Delete the ref if its objects cannot be proven, whatever the reason: a ref stands for a whole checkpoint."""
+        try:
+            yield
+        except BaseException:
+            git = self._store.user.with_index(self._store.user_index)
+            git.deadline = None
+            git.run("update-ref", "--no-deref", "-d", PREFIX + ref, commit)
+            raise
+
+    def _prove(self, commit: str, snapshot: Snapshot, own: list[str], since: Found | None) -> None:
+        """Find every object of a checkpoint that the earlier one does not have. Raises Hole."""
         if since is not None and snapshot.state.index.stages == since.state.index.stages:
-            fresh = [*own, *self._fresh(snapshot, since.state)]
+            try:
+                fresh = [*own, *self._fresh(snapshot, since.state)]
+            except GitFailed:  # the earlier one is damaged: nothing can be told from it
+                return self._prove_all(commit, snapshot.state.head)
             objects = os.path.join(self._store.common_dir, b"objects")
             elsewhere = [oid for oid in fresh if not is_loose(objects, oid)]
             if len(self._store.user.sizes(elsewhere)) == len(set(elsewhere)):
-                return
-        self._prove_all(ref, commit, snapshot.state.head, since.commit if since else None)
+                return None
+        return self._prove_all(commit, snapshot.state.head, since.commit if since else None)
 
     def _fresh(self, snapshot: Snapshot, since: State) -> list[str]:
         """Return the objects that a state has and an earlier one may lack."""
@@ -151,11 +168,10 @@ class Writer:
             oid for oid in (state.index.raw, state.head) if oid and oid not in (since.index.raw, since.head)
         ]
 
-    def _prove_all(self, ref: str, commit: str, *known: str | None) -> None:
-        """Find every object of a checkpoint that the known commits do not have. Raises Hole, the ref deleted."""
+    def _prove_all(self, commit: str, *known: str | None) -> None:
+        """Find every object of a checkpoint that the known commits do not have. Raises Hole."""
         without = [f"^{oid}" for oid in known if oid]
         try:
             self._store.user.run("rev-list", "--objects", "--quiet", "--missing=allow-promisor", commit, *without, "--")
         except GitFailed as failure:
-            self._store.user.run("update-ref", "--no-deref", "-d", PREFIX + ref, commit)
             raise Hole(f"The checkpoint lacks an object: {failure}") from failure

@@ -16,6 +16,7 @@ import pytest
 
 from hub.checkpoint import worktree
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.writing import Writer
 from hub.errors import TurnbackError
 from tests.checkpoint.world import ENVIRONMENT, World, differing, restore
 
@@ -495,3 +496,20 @@ def test_a_shadow_store_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "stores").write_text("a file where the stores should be")
     assert refused(Engine.open, folder, shadow=tmp_path / "stores").code == "checkpoint_failed"
     assert os.listdir(folder) == []
+
+
+def test_a_capture_that_cannot_be_proven_leaves_no_ref(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is up in the moment between the ref and the proof of its objects."""
+    engine = w.engine()
+    engine.capture("ses/1", labels={})
+    w.put("a.txt", "another\n")
+
+    def out_of_time(*_: object) -> None:
+        engine._store.user.deadline = 0.0
+        engine._store.user.time_left()
+
+    monkeypatch.setattr(Writer, "_prove", out_of_time)
+    assert refused(engine.capture, "ses/2", labels={}).code == "over_budget"
+    monkeypatch.undo()
+    assert refs(w) == ["ses/1"]
+    assert engine.capture("ses/2", labels={}).ref == "ses/2"
