@@ -1,18 +1,13 @@
-"""Git objects that we make ourselves: their ids, and a pack in which git takes several at once.
+"""Git objects that we make ourselves: a checkpoint's own.
 
 Invariant: the bytes and ids are those that git would make of the same content.
 """
 
 import hashlib
 import os
-import struct
-import zlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
-
-KINDS = {"commit": 1, "tree": 2, "blob": 3}
-COMPRESSION = 1
 
 
 class Object(msgspec.Struct, frozen=True):
@@ -42,24 +37,6 @@ def commit_of(tree: str, parents: Sequence[str], who: str, at: int, message: str
     lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
     lines += [f"{role} {who} {at} +0000" for role in ("author", "committer")]
     return made("commit", ("\n".join(lines) + f"\n\n{message}\n").encode(), algorithm)
-
-
-def pack_of(objects: Sequence[Object], algorithm: str) -> bytes:
-    """Return a pack of these objects."""
-    body = b"PACK" + struct.pack(">II", 2, len(objects))
-    body += b"".join(_head(one) + zlib.compress(one.content, COMPRESSION) for one in objects)
-    return body + hashlib.new(algorithm, body, usedforsecurity=False).digest()
-
-
-def _head(one: Object) -> bytes:
-    size = len(one.content)
-    head = bytearray([KINDS[one.kind] << 4 | size & 15])
-    size >>= 4
-    while size:
-        head[-1] |= 0x80
-        head.append(size & 0x7F)
-        size >>= 7
-    return bytes(head)
 
 
 def is_loose(objects: bytes, oid: str) -> bool:

@@ -7,6 +7,7 @@ of the private index; who holds the worktree's lock may remove it.
 """
 
 import contextlib
+import copy
 import os
 import shlex
 import subprocess
@@ -111,11 +112,11 @@ class Repository:
     `deadline` is on `time.monotonic`'s scale; a call that would outlast it is killed.
     """
 
-    def __init__(self, top: bytes, environment: Mapping[str, str]) -> None:
+    def __init__(self, top: bytes, environment: Mapping[str, str], settings: Mapping[str, str] = SETTINGS) -> None:
         self.top = top
         self.deadline: float | None = None
         self.inherit: list[int] = []
-        self._environment = {**NEUTRAL, **environment, **_as_variables(SETTINGS)}
+        self._environment = {**NEUTRAL, **environment, **_as_variables(settings)}
 
     def with_index(self, index: bytes) -> "Repository":
         """Return the same view with another index file."""
@@ -123,8 +124,8 @@ class Repository:
 
     def with_environment(self, environment: Mapping[str, str]) -> "Repository":
         """Return the same view with some variables set otherwise."""
-        twin = Repository(self.top, {**self._environment, **environment})
-        twin.deadline, twin.inherit = self.deadline, self.inherit
+        twin = copy.copy(self)
+        twin._environment = {**self._environment, **environment}
         return twin
 
     def start(self, *arguments: str | bytes, stdin: bytes = b"") -> Call:

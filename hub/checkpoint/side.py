@@ -11,7 +11,9 @@ import secrets
 from pathlib import Path
 
 from hub.checkpoint.files import write_durably
-from hub.checkpoint.repository import Repository, discover
+from hub.checkpoint.incoming import Incoming
+from hub.checkpoint.repository import SETTINGS, Repository, discover
+from hub.checkpoint.user_settings import UserSettings
 from hub.errors import RefusedError
 
 FOLDER = b"turnback"
@@ -28,8 +30,8 @@ CONFIG = """[core]
 [extensions]
 \tobjectFormat = {algorithm}
 """
-COPIED = "^core\\.(ignorecase|precomposeunicode|sharedrepository|excludesfile)$"
-"""Taken over from the user's settings: what the file system does to names, who else reads objects, own excludes."""
+SIDE_SETTINGS = {"core.fsync": "none"}
+"""What git writes for us is made durable when it moves into the user's store."""
 
 
 class Store:
@@ -46,12 +48,18 @@ class Store:
         self.user_index = os.path.join(self.git_dir, b"index")
         self.index_copy = os.path.join(self.room, b"user-index")
         self.rules_key = ""
-        self._excludes_file = b""
         self.transactions = os.path.join(self.room, b"txn")
         self.rescue = os.path.join(self.room, b"rescue")
         self.user = Repository(self.top, self._environment(self.git_dir, self.common_dir, self.user_index))
-        side = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "1"}
-        self.side = Repository(self.top, self._environment(self.side_dir, self.side_dir, self.index) | side)
+        self._settings = UserSettings(self.user, self.git_dir, self.common_dir)
+        self.objects = os.path.join(self.common_dir, b"objects")
+        place = os.path.join(self.room, b"incoming")
+        self.incoming = Incoming(place, self.objects)
+        self.side = Repository(
+            self.top,
+            self._environment(self.side_dir, self.side_dir, self.index) | _side_environment(place, self.objects),
+            SETTINGS | SIDE_SETTINGS,
+        )
 
     @property
     def null_oid(self) -> str:
@@ -71,6 +79,7 @@ class Store:
         version = 0 if self.algorithm == "sha1" else 1
         config = CONFIG.format(version=version, algorithm=self.algorithm) if version else _plain_config()
         config += self._copied()
+        self.incoming.shared = self._settings.shared_bits()
         exclude = _read(os.path.join(self.common_dir, b"info", b"exclude"))
         self._keep(b"HEAD", b"ref: refs/heads/none\n")
         self._keep(b"config", config.encode())
@@ -87,7 +96,7 @@ class Store:
 
     def _key(self, config: bytes, exclude: bytes) -> str:
         """Return what is equal as long as the ignore rules outside the worktree are."""
-        named = self._excludes_file or os.path.join(_settings_folder(), b"git", b"ignore")
+        named = self._settings.excludes_file()
         digest = hashlib.sha256(b"\0".join((config, exclude, named)))
         digest.update(b"\0" + (_read(named) if os.access(named, os.R_OK) else b""))  # git passes over it, too
         return digest.hexdigest()
@@ -101,9 +110,7 @@ class Store:
 
     def _copied(self) -> str:
         """Return what is taken over from the user's settings, as configuration text."""
-        out = self.user.run("config", "-z", "--type=path", "--get-regexp", COPIED, allow=(0, 1))
-        rows = [os.fsdecode(row).split("\n", 1) for row in out.split(b"\0") if b"\n" in row]
-        self._excludes_file = next((os.fsencode(path) for key, path in reversed(rows) if "excludes" in key), b"")
+        rows = self._settings.taken_over().items()
         return "[core]\n" + "".join(f"\t{key.split('.')[1]} = {_quoted(value)}\n" for key, value in rows)
 
     def _keep(self, name: bytes, content: bytes) -> None:
@@ -122,8 +129,13 @@ class Store:
         return {name: os.fsdecode(value) for name, value in values.items()}
 
 
-def _settings_folder() -> bytes:
-    return os.environb.get(b"XDG_CONFIG_HOME") or os.path.join(os.path.expanduser(b"~"), b".config")
+def _side_environment(incoming: bytes, objects: bytes) -> dict[str, str]:
+    return {
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_OBJECT_DIRECTORY": os.fsdecode(incoming),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(os.fsdecode(objects)),
+    }
 
 
 def _plain_config() -> str:

@@ -101,6 +101,8 @@ class Snapshots:
         self._ground.forget()
 
     def _take(self, progress: Progress, forced: Collection[bytes]) -> Snapshot:
+        if not self._store.incoming.prepare():
+            self._ground.forget()
         staged = self._indexes.read()
         tree = TreeTaker(self._ground, staged, forced, progress).take()
         state = self._state(staged.state, tree)

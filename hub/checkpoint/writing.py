@@ -16,7 +16,7 @@ import msgspec
 from hub.checkpoint.files import write_plainly
 from hub.checkpoint.ledger import Again, Ledgers
 from hub.checkpoint.meta import Meta, Part, State, encode
-from hub.checkpoint.objects import Object, commit_of, is_loose, made, pack_of, tree_of
+from hub.checkpoint.objects import Object, commit_of, is_loose, made, tree_of
 from hub.checkpoint.parts import joined_digest
 from hub.checkpoint.private import PrivateIndex
 from hub.checkpoint.records import NO_PARTS, PREFIX, Found, Records, checkpoint_of, describe, now
@@ -107,10 +107,9 @@ class Writer:
         return [blob, tree, commit_of(tree.oid, parents, WHO, int(time.time()), MESSAGE, algorithm)]
 
     def _store_objects(self, objects: list[Object]) -> None:
-        try:
-            self._store.side.run("unpack-objects", "-q", stdin=pack_of(objects, self._store.algorithm))
-        except GitFailed as failure:
-            raise Hole(f"The checkpoint could not be written: {failure}") from failure
+        """Bring the new objects into the store, the capture's and these."""
+        self._store.incoming.put(objects)
+        self._store.incoming.settle()
 
     def _create(self, ref: str, commit: str, latest: Found | None) -> Found | None:
         """Write the ref; return the earlier checkpoint if its ref stood as it was when that happened."""
@@ -151,8 +150,7 @@ class Writer:
                 fresh = [*own, *self._fresh(snapshot, since.state)]
             except GitFailed:  # the earlier one is damaged: nothing can be told from it
                 return self._prove_all(commit, snapshot.state.head)
-            objects = os.path.join(self._store.common_dir, b"objects")
-            elsewhere = [oid for oid in fresh if not is_loose(objects, oid)]
+            elsewhere = [oid for oid in fresh if not is_loose(self._store.objects, oid)]
             if len(self._store.user.sizes(elsewhere)) == len(set(elsewhere)):
                 return None
         return self._prove_all(commit, snapshot.state.head, since.commit if since else None)
