@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.retention import Limits
 from hub.checkpoint.values import Plan
 from tests.checkpoint.world import World, differing, restore
 from tests.faults.killing import Act, fork, killed, steps_of
@@ -221,10 +222,12 @@ def kill_at(stage: Stage, steps: list[int | str], *, committed: bool = False) ->
 
 
 def usable(w: World) -> None:
-    """Every checkpoint that is listed is complete, and the next capture is as good as any."""
+    """Every checkpoint is complete, nothing is left but what was put aside, and the next capture is as good as any."""
     engine = w.engine()
-    for checkpoint in engine.list():
-        w.git("rev-list", "--objects", "--quiet", checkpoint.commit)
+    engine.verify(repair=True)
+    verified = engine.verify()
+    assert [(found.kind, found.name) for found in verified.findings if found.kind != "rescued"] == []
+    assert (verified.complete, verified.checkpoints) == (len(engine.list()), len(engine.list()))
     taken = engine.capture("next/1", labels={})
     assert taken.files == int(w.git("ls-tree", "-r", "--name-only", f"{taken.commit}:worktree").count(b"\n"))
 
@@ -290,6 +293,49 @@ def test_killed_in_recovery_again_and_again(stages: Callable[[str], Stage]) -> N
         if not killed(w.root, stage.act, step):
             break
     assert settled(stage, w, committed=True) == "before"
+
+
+KEEPING = Limits(runs=1, days=None, bytes=None)
+LATER = {"ses/1", "ses/4"}
+"""The first of a session is always kept, and its last run."""
+
+
+@pytest.fixture
+def many(changed: World, tmp_path: Path) -> Stage:
+    """A world with four checkpoints, of which two are to be pruned."""
+    w = changed.copy(tmp_path / "many")
+    engine = w.engine()
+    for number in range(2, 5):
+        w.put("a.txt", f"turn {number}\n")
+        engine.capture(f"ses/{number}", labels={})
+    state = w.state()
+    return Stage(w, lambda engine: engine.prune(KEEPING), state, state)
+
+
+def prune_killed(stage: Stage, steps: list[int | str]) -> set[bool]:
+    """Kill a pruning at steps; return whether afterwards checkpoints were gone. Never some of them."""
+    seen = set()
+    for step in steps:
+        w = stage.copy()
+        killed(w.root, stage.act, step)
+        settled(stage, w, committed=False)
+        left = {checkpoint.ref for checkpoint in w.engine().list()}
+        assert left in (LATER, {"ses/1", "ses/2", "ses/3", "ses/4"})
+        seen.add(left == LATER)
+        usable(w)
+        w.engine().prune(KEEPING)
+        assert {row.ref for row in w.engine().list("ses/")} == LATER
+        shutil.rmtree(w.root)
+    return seen
+
+
+def test_killed_at_some_steps_of_pruning(many: Stage) -> None:
+    assert prune_killed(many, ["prune:noting", "prune:deleting", "prune:tidying"]) == {True, False}
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_of_pruning(many: Stage) -> None:
+    assert prune_killed(many, list(range(len(many.steps())))) == {True, False}
 
 
 def kill_at_random(stage: Stage, times: int) -> list[str]:
