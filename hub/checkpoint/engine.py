@@ -302,6 +302,11 @@ class Engine(Keeping):
     def _transaction(self, txid: str) -> Transaction:
         return Transaction(os.path.join(self._store.transactions, os.fsencode(txid)))
 
+    def settle(self) -> None:
+        """End what a killed process left, as every call does. Raises RefusedError as `capture`."""
+        with self._working(None):
+            return
+
     def hold(self) -> contextlib.AbstractContextManager[None]:
         """Hold the worktree's lock. Raises RefusedError workspace_busy."""
         return self._locked()

@@ -173,8 +173,10 @@ class Restores:
             return [Kept(path=show(member.top), reason=VANISHED)]
         try:
             return kept_in(member.key, engine.finish(txid) if forward else engine.abort(txid))
-        except NotFoundError:
-            return ()  # not begun yet, or settled before
+        except NotFoundError:  # not begun yet, or settled before
+            if os.path.isdir(member.transaction(txid).folder):
+                engine.settle()
+            return ()
 
     def _elsewhere(self, member: Member) -> Engine | None:
         """Return the engine of a further root that this caller has not named, None when it is gone."""

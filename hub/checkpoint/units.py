@@ -71,6 +71,10 @@ class Units:
         """The worktrees around the directories, each once."""
         return tuple(root.root for root in self._family.roots)
 
+    def places(self) -> tuple[Path, ...]:
+        """Return where units stand, as far as captures have met them: the roots, and what lies inside."""
+        return tuple(engine.root for engine in self._everyone())
+
     def _listen(self, engine: Engine, key: str) -> None:
         engine.hook = lambda step: self.hook(f"{key}:{step}" if key else step)
 

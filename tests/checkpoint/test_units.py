@@ -1,9 +1,11 @@
 """Several units as one: submodules, nested repositories, further roots; whatever is killed, all go one way."""
 
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -576,6 +578,46 @@ def test_killed_at_every_step_between_units(prepared: Prepared) -> None:
 def test_killed_at_every_step_of_an_abort(prepared: Prepared) -> None:
     steps = ("joint:void", f"joint:end:{prepared[0].other.root}", "sub:back:clean", "joint:end:", "joint:clean")
     assert set(kill_at(prepared, "abort", steps).values()) == {"before"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["recover forward", "recover back"])
+def test_killed_in_recovery(prepared: Prepared, way: str) -> None:
+    """Whatever recovery had decided stays decided, even if the next one is told otherwise."""
+    ws, before, after = prepared
+    pristine = ws.copy(ws.base.with_name("pristine"))
+    inner = "dir/nested:committed" if way == "recover forward" else "dir/nested:back:clean"
+    for step in ("joint:end:", inner, "joint:end:sub", "joint:clean"):
+        assert killed(ws, "restore", "joint:applied").returncode == -9
+        assert killed(ws, way, step).returncode == -9, step
+        (settled,) = ws.units().recover(lambda _: way == "recover back")
+        assert settled.direction == way.removeprefix("recover ")
+        assert side(ws, before, after) == ("after" if way == "recover forward" else "before"), step
+        assert leftovers(ws) == []
+        shutil.rmtree(ws.base)
+        pristine.copy(ws.base)
+
+
+@pytest.mark.slow
+def test_killed_at_random_instants(prepared: Prepared) -> None:
+    ws, before, after = prepared
+    pristine = ws.copy(ws.base.with_name("pristine"))
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice, seen = random.Random(seed), []
+    words = [sys.executable, CHILD, "restore", "", *map(str, ws.units().roots)]
+    for _ in range(40):
+        child = subprocess.Popen(words, cwd=Path(__file__).parents[2])
+        time.sleep(dice.uniform(0.5, 2.5))
+        child.kill()
+        child.wait()
+        ws.units(lock_wait_s=30.0).recover(lambda _: False)
+        seen.append(side(ws, before, after))
+        assert leftovers(ws) == []
+        shutil.rmtree(ws.base)
+        pristine.copy(ws.base)
+    print(f"before {seen.count('before')}, after {seen.count('after')}")
+    assert set(seen) == {"before", "after"}
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -16,6 +16,9 @@ def main(call: str, wanted: str, *roots: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     units.hook = hook
+    if call.startswith("recover"):
+        units.recover(lambda _: call == "recover forward")
+        return
     plan = units.plan("ses/1", undo_ref="ses/2u" if call == "restore2" else "ses/1u", labels={})
     units.apply(plan)
     if call == "abort":
