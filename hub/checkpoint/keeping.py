@@ -4,13 +4,13 @@ Invariant: none of them touches the worktree, the user's index or a ref of the u
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hub.checkpoint.export import Exported, export
-from hub.checkpoint.failures import told
+from hub.checkpoint.failures import check_there, told
 from hub.checkpoint.leftovers import Leftovers
 from hub.checkpoint.meta import Part
 from hub.checkpoint.mirrors import Mirrors, mirrors
@@ -130,9 +130,12 @@ class Keeping(ABC):
         with told():
             return mirrors(self._store.user)
 
-    def _deleting(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _deleting(self) -> Iterator[None]:
         """Hold the worktree's lock where objects are freed, too."""
-        return self._locked() if isinstance(self._store, ShadowStore) else told()
+        with self._locked() if isinstance(self._store, ShadowStore) else told():
+            check_there(self._store.common_dir)
+            yield
 
     def _pruner(self) -> Pruner:
         return Pruner(self._store, self._records, lambda step: self.hook(step))

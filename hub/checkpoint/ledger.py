@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from hub.checkpoint.files import write_durably
+from hub.checkpoint.files import sync_directory, write_durably
 from hub.checkpoint.side import FOLDER
 
 
@@ -50,6 +50,7 @@ class Ledger(Generic[Row]):
             stream.flush()
             if durably:
                 os.fsync(stream.fileno())
+                sync_directory(os.path.dirname(self._path))
 
     def rows(self) -> list[Row]:
         """Return all rows, the oldest first; a line that was cut short is left out."""
@@ -65,12 +66,8 @@ class Ledger(Generic[Row]):
         with self._locked():
             write_durably(self._path, _lines(wanted(self.rows())))
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-        with open(self._path + b".lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return _alone(self._path + b".lock")
 
     def _decoded(self, lines: Iterable[bytes]) -> Iterator[Row]:
         for line in lines:
@@ -85,6 +82,19 @@ class Ledgers:
         folder = os.path.join(common_dir, FOLDER)
         self.gone = Ledger(os.path.join(folder, b"pruned"), Gone)
         self.again = Ledger(os.path.join(folder, b"unchanged"), Again)
+        self._prune_lock = os.path.join(folder, b"prune.lock")
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Wait until nobody else prunes this repository, and keep others from it."""
+        return _alone(self._prune_lock)
+
+
+@contextlib.contextmanager
+def _alone(path: bytes) -> Iterator[None]:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(path, "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _lines(rows: Iterable[msgspec.Struct]) -> bytes:

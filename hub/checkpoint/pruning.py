@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
 from hub.checkpoint.journal import DONE, PLAN, Transaction, transactions
-from hub.checkpoint.ledger import Gone, Ledgers
+from hub.checkpoint.ledger import Again, Gone, Ledgers
 from hub.checkpoint.records import COMMITS, Found, Records
 from hub.checkpoint.retention import Doomed, Held, Limits, Pruned, prunable
 from hub.checkpoint.shadow import ShadowStore
@@ -40,20 +40,22 @@ class Pruner:
         self, limits: Limits, now: datetime, live: Collection[str], needed: Collection[str], *, dry_run: bool
     ) -> Pruned:
         """Delete what is over the limits. Raises CheckpointError journal_unreadable."""
-        held = self._held()
-        doomed = prunable(held, limits, now=now, live=live, needed={*needed, *self._in_use()})
-        return self._carry_out(held, doomed, _reasons(limits), now, dry_run=dry_run)
+        with contextlib.nullcontext() if dry_run else self._ledgers.alone():
+            held = self._held()
+            doomed = prunable(held, limits, now=now, live=live, needed={*needed, *self._in_use()})
+            return self._carry_out(held, doomed, _reasons(limits), now, dry_run=dry_run)
 
     def purge(self, prefix: str, now: datetime) -> Pruned:
         """Delete the checkpoint of this name and all below it, protected ones too."""
         name = prefix.rstrip("/")
         if not name:
             raise UsageError("Say whose checkpoints are to be purged.", code="bad_ref")
-        held = self._held()
-        sizes = {row.ref: row.bytes for row in held}
-        refs = [ref for ref, _ in self._records.refs(parts=True) if f"{ref}/".startswith(f"{name}/")]
-        doomed = [Doomed(ref=ref, why="purged", bytes=sizes.get(ref, 0)) for ref in refs]
-        return self._carry_out(held, doomed, {"purged": "purged on request"}, now, dry_run=False)
+        with self._ledgers.alone():
+            held = self._held()
+            sizes = {row.ref: row.bytes for row in held}
+            refs = [ref for ref, _ in self._records.refs(parts=True) if f"{ref}/".startswith(f"{name}/")]
+            doomed = [Doomed(ref=ref, why="purged", bytes=sizes.get(ref, 0)) for ref in refs]
+            return self._carry_out(held, doomed, {"purged": "purged on request"}, now, dry_run=False)
 
     def _carry_out(
         self,
@@ -82,9 +84,18 @@ class Pruner:
         )
 
     def _tidy(self) -> None:
-        there = {ref for ref, _ in self._records.refs(parts=True)}
-        self._ledgers.gone.retain(lambda rows: [row for row in rows if row.ref not in there][-NOTED:])
-        self._ledgers.again.retain(lambda rows: [row for row in rows if row.ref in there])
+        """Shorten the lists. Refs are asked for while a list is locked: what it names has been written by then."""
+
+        def gone(rows: list[Gone]) -> list[Gone]:
+            there = dict(self._records.refs(parts=True))
+            return [row for row in rows if row.ref not in there][-NOTED:]
+
+        def again(rows: list[Again]) -> list[Again]:
+            there = dict(self._records.refs(parts=True))
+            return [row for row in rows if row.ref in there]
+
+        self._ledgers.gone.retain(gone)
+        self._ledgers.again.retain(again)
 
     def _free(self) -> None:
         """Free the objects of what was deleted, where they are nobody else's."""
@@ -96,7 +107,7 @@ class Pruner:
     def _held(self) -> list[Held]:
         """Return every checkpoint that can be read, and the commits taken off branches beside them."""
         found = [row for row in self._records.all() if isinstance(row, Found)]
-        commits = {ref: oid for ref, oid in self._records.refs() if COMMITS.fullmatch(ref)}
+        commits = self._commits()
         times = self._times(found) | self._commit_times(commits)
         oids = {row.ref: row.commit for row in found} | commits
         newest = {oids[ref]: ref for ref in sorted(oids, key=times.__getitem__)}
@@ -111,6 +122,12 @@ class Pruner:
             )
             for ref, oid in oids.items()
         ]
+
+    def _commits(self) -> dict[str, str]:
+        """Return the commits taken off branches, those that are there, by the names of their refs."""
+        found = {ref: oid for ref, oid in self._records.refs() if COMMITS.fullmatch(ref)}
+        there = self._store.user.sizes(found.values())
+        return {ref: oid for ref, oid in found.items() if oid in there}
 
     def _times(self, found: Iterable[Found]) -> dict[str, datetime]:
         """Return when each checkpoint was taken, also where an earlier one's commit stands for it."""

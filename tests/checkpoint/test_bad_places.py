@@ -197,6 +197,7 @@ def test_a_read_only_file_system(small: World) -> None:
         assert engine.get("ses/1").files == 5
         assert engine.diff("ses/1", "ses/1u")
         assert engine.verify(deep=True).complete == 2
+        assert engine.prune(dry_run=True).kept == 2
         for call in (
             lambda: engine.capture("ses/2", labels={}),
             lambda: engine.plan("ses/1", undo_ref="ses/2u", labels={}),

@@ -328,6 +328,9 @@ def test_commits_taken_off_a_branch_are_kept_beside_their_undo(w: World) -> None
     assert engine.prune(now=datetime.now(UTC) + timedelta(days=29)).pruned == ()
     done = engine.prune(now=datetime.now(UTC) + timedelta(days=31))
     assert {row.ref for row in done.pruned} == {"ses/1u", "ses/1o"}
+    Path(w.root, ".git/refs/turnback/ses/2o").write_text("1" * 40 + "\n")
+    assert engine.prune(Limits(days=0.0)).pruned == ()
+    assert [(row.kind, row.repaired) for row in engine.verify(repair=True).findings] == [("points_at_nothing", True)]
 
 
 def test_a_broken_checkpoint_is_listed_and_left(w: World) -> None:
@@ -401,6 +404,8 @@ def test_in_a_shadow_store_objects_are_freed(tmp_path: Path) -> None:
         engine.get("ses/1")
     engine.capture("anew/1", labels={})
     assert engine.verify(deep=True).is_sound
+    assert engine.remotes_that_mirror().remotes == ()
+    assert engine.export(["anew/1"], tmp_path / "out.bundle").bytes > 50_000
     (folder / "blob.bin").unlink()
     plan = engine.plan("anew/1", undo_ref="anew/1u", labels={})
     engine.apply(plan)
