@@ -30,6 +30,7 @@ PREFIXES: dict[str, str] = {
     "grant": "grt",
     "checkpoint": "ckp",
     "restore": "rst",
+    "notice": "ntc",
     "workspace": "wsp",
     "delivery": "dlv",
     "token": "tok",

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 import platformdirs
 
+from hub.domain.values import CheckpointMode
 from hub.errors import UsageError
 
 CONFIG_NAME = "config.toml"
@@ -84,9 +85,12 @@ class CheckpointSection(_Section, frozen=True, kw_only=True):
     `required`: no complete checkpoint, no run. `best_effort`: the person is told. `off` shows in every report.
     """
 
-    mode: Annotated[str, msgspec.Meta(pattern=r"^(required|best_effort|off)$")] = "best_effort"
+    mode: CheckpointMode = "best_effort"
     budget_s: Seconds = 30.0
     first_budget_s: Seconds = 120.0
+    keep_runs: Count = 50
+    keep_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    keep_bytes: Count = 5 << 30
 
 
 class EventsSection(_Section, frozen=True, kw_only=True):

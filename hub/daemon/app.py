@@ -23,7 +23,9 @@ from hub.daemon.children import Children
 from hub.daemon.dispatcher import Dispatcher
 from hub.daemon.handlers import approvals, deliveries, runs, sessions, workspaces
 from hub.daemon.handlers.checkpoints import CheckpointHandlers
+from hub.daemon.handlers.forks import ForkHandlers
 from hub.daemon.handlers.hub import HubHandlers
+from hub.daemon.handlers.keeping import KeepingHandlers
 from hub.daemon.handlers.prompts import PromptHandlers
 from hub.daemon.models import Models
 from hub.daemon.services import Identity, Services, Tasks
@@ -132,7 +134,9 @@ class App:
         for room in (approvals, deliveries, runs, sessions, workspaces):
             room.register(handlers, self.services)
         PromptHandlers(self.services, self.starter, self.dispatcher).register(handlers)
-        CheckpointHandlers(self.services).register(handlers)
+        CheckpointHandlers(self.services, self.dispatcher).register(handlers)
+        KeepingHandlers(self.services).register(handlers)
+        ForkHandlers(self.services).register(handlers)
         hub = HubHandlers(
             self.services, url=lambda: self.url, state=self.state, drain=self.dispatcher.drain, stop=self.ask_stop
         )

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 WAKES = {"prompt.moved", "run.queued"}
 """Events after which something may be next, beside prompts; a run's end wakes by itself, when its place is free."""
-POKES = {"approval.decided", "question.closed", "prompt.queued"}
+POKES = {"approval.decided", "question.closed", "prompt.queued", "restore.committed"}
 POLL_S = 0.05
 CANCEL_TEXT = "The run was cancelled by {}."
 
@@ -44,6 +44,7 @@ class Dispatcher:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._drivers: dict[str, Driver] = {}
+        self._driving: dict[str, asyncio.Task[None]] = {}
         services.bus.listen(self._on_event)
         services.admission.on_free = self._wake.set
 
@@ -87,6 +88,13 @@ class Dispatcher:
         """Free the place again, unless the run was made."""
         if opening.run_id not in self._drivers:
             self._services.admission.leave(opening.run_id)
+
+    async def let_go(self, run_id: str) -> None:
+        """Stop driving a run and leave it in the store as it is; return when nothing of it lives here any more."""
+        task = self._driving.get(run_id)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     def _on_event(self, event: Event) -> None:
         if event.type in WAKES:
@@ -181,11 +189,12 @@ class Dispatcher:
 
     def _drive(self, hold: Hold) -> None:
         driver = self._drivers[hold.run_id] = Driver(self._services, hold)
-        task = self._tasks.start(driver.drive(), f"run-{hold.run_id}")
+        task = self._driving[hold.run_id] = self._tasks.start(driver.drive(), f"run-{hold.run_id}")
         task.add_done_callback(lambda task: self._gone(hold.run_id, task))
 
     def _gone(self, run_id: str, task: asyncio.Task[None]) -> None:
         self._drivers.pop(run_id, None)
+        self._driving.pop(run_id, None)
         self._wake.set()
         if not task.cancelled() and task.exception() is not None:
             self._tasks.start(self._fail(run_id), f"fail-{run_id}")

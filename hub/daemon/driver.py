@@ -17,11 +17,11 @@ from hub.daemon.before import BeforeCheckpoint, take_after
 from hub.daemon.gate import RunGate
 from hub.daemon.running import Conclusion, Running, RunOver
 from hub.daemon.services import Services
-from hub.daemon.steps import LIMIT_TEXTS, RunSteps
+from hub.daemon.steps import LIMIT_TEXTS, RunSteps, words_wait
 from hub.domain.messages import Message, TextPart
 from hub.domain.runs import StopReason
 from hub.errors import ConflictError, TurnbackError
-from hub.store import calls, endings, messages, prompts, runs
+from hub.store import calls, endings, messages, runs
 from hub.store.database import Connection, Transaction
 from hub.store.runs import Ending, Hold
 
@@ -148,7 +148,7 @@ class Driver:
         """Return the run's row, the conversation it goes on with, whether it may have written, and if steers wait."""
         row = runs.row(conn, self.hold.run_id)
         wrote = row.turns > 0 and calls.wrote(conn, self.hold.run_id)
-        steered = bool(prompts.steers(conn, self.hold.session_id))
+        steered = words_wait(conn, self.hold.session_id)
         return row, messages.transcript(conn, self.hold.session_id, known), wrote, steered
 
     async def _finish(

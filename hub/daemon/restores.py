@@ -1,26 +1,30 @@
 """Restores: files by the engine, conversation by the store, joined into one transaction.
 
-Order: intent stored → engine applies (old state captured before the first write) → one database transaction moves the
-conversation and is the commit point → engine cleans up. Killed anywhere, start-up asks the store which side it was on.
+Order: the worktree is reserved and nothing executes in it → intent stored → engine applies (old state captured before
+the first write) → one database transaction moves the conversation and what hangs on it, and is the commit point →
+engine cleans up. Killed anywhere, start-up asks the store which side it was on.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from hub.checkpoint.values import Plan
+from hub.checkpoint.values import Applied, Plan
 from hub.clock import iso
+from hub.daemon import wishes
 from hub.daemon.calls import Seal
+from hub.daemon.dispatcher import Dispatcher
+from hub.daemon.restore_views import Told, notice, view
 from hub.daemon.services import Services
-from hub.daemon.worktrees import Request, describe, series_of
+from hub.daemon.wishes import Wish
+from hub.daemon.worktrees import Asked, Request, describe, series_of
 from hub.domain.states import IllegalMove
 from hub.errors import ConflictError, RefusedError
 from hub.ids import new_id
 from hub.protocol.params import CheckpointRestore, CheckpointUndo
-from hub.protocol.views import EffectView, KeptView, RestoreView
-from hub.store import calls, checkpoints, messages, runs
-from hub.store.checkpoints import Bond, Captured, Intent
+from hub.protocol.views import EffectView, RestoreView
+from hub.store import calls, checkpoints, messages, notices, runs, suspensions
+from hub.store.checkpoints import Bond, Captured, Intent, Outcome
 from hub.store.database import Connection, Transaction
 
 POLL_S = 0.05
@@ -28,86 +32,61 @@ INTERRUPT_S = 30.0
 """Seconds that a restore waits for interrupted runs to end."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A restore as it was asked for, with what the store knows of it."""
-
-    checkpoint: Any
-    session_id: str | None
-    only: str | None
-    dry_run: bool
-    interrupt: bool
-    direction: str
-    undoes: str | None
-    head_id: str | None
-
-    @property
-    def files(self) -> bool:
-        return self.only in (None, "files")
-
-    @property
-    def conversation(self) -> bool:
-        return self.session_id is not None and self.only in (None, "conversation")
-
-
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store has to say about a restore: what goes back with it and what does not."""
-
-    messages: int
-    runs: list[str]
-    effects: list[EffectView]
-
-
 class Restores:
     """The one door to bring things back: `hubctl`, chat and dashboard all come here."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, dispatcher: Dispatcher) -> None:
         self._services = services
+        self._dispatcher = dispatcher
 
     async def restore(self, params: CheckpointRestore, actor: str, seal: Seal) -> RestoreView:
         """Restore a checkpoint. Raises NotFoundError, RefusedError run_active, ConflictError when files moved."""
-        wanted = await self._services.database.read(lambda conn: _wanted(conn, params))
-        return await self._carry_out(wanted, actor, seal)
+        wish = await self._services.database.read(lambda conn: wishes.of_restore(conn, params))
+        return await self._carry_out(wish, actor, seal)
 
     async def undo(self, params: CheckpointUndo, actor: str, worktree: str | None, seal: Seal) -> RestoreView:
         """Undo the newest restore of a session or worktree. Raises NotFoundError nothing_to_undo."""
-        wanted = await self._services.database.read(lambda conn: _undo_wanted(conn, params, worktree))
-        return await self._carry_out(wanted, actor, seal)
+        wish = await self._services.database.read(lambda conn: wishes.of_undo(conn, params, worktree))
+        return await self._carry_out(wish, actor, seal)
 
-    async def _carry_out(self, wanted: Wanted, actor: str, seal: Seal) -> RestoreView:
-        if wanted.dry_run:
-            return await self._preview(wanted)
-        worktree, token = wanted.checkpoint.worktree, new_id("restore")
+    async def redo(self, params: CheckpointUndo, actor: str, worktree: str | None, seal: Seal) -> RestoreView:
+        """Repeat the restore that was undone last. Raises NotFoundError nothing_to_redo."""
+        wish = await self._services.database.read(lambda conn: wishes.of_redo(conn, params, worktree))
+        return await self._carry_out(wish, actor, seal)
+
+    async def _carry_out(self, wish: Wish, actor: str, seal: Seal) -> RestoreView:
+        if wish.dry_run:
+            return await self._preview(wish)
+        worktree, token = wish.checkpoint.worktree, new_id("restore")
         if not self._services.admission.reserve(worktree, token):
             raise RefusedError("Another restore works in this worktree.", code="workspace_busy", retryable=True)
         try:
-            await self._clear_the_way(wanted, actor)
-            told = await self._services.database.read(lambda conn: _tell(conn, wanted))
-            return await self._apply(wanted, told, seal)
+            await self._clear_the_way(wish, actor)
+            return await self._with_waiting_runs_let_go(wish, actor, seal)
         finally:
             self._services.admission.release(worktree, token)
 
-    async def _preview(self, wanted: Wanted) -> RestoreView:
-        told = await self._services.database.read(lambda conn: _tell(conn, wanted))
-        if not wanted.files:
-            return _view(wanted, told, None)
-        ref = wanted.checkpoint.ref
-        plan = await self._services.worktrees.work(wanted.checkpoint.worktree, lambda engine: engine.preview(ref))
-        return _view(wanted, told, plan)
+    async def _preview(self, wish: Wish) -> RestoreView:
+        told, asked = await self._services.database.read(lambda conn: (_tell(conn, wish), _asked(conn, wish)))
+        if not wish.files:
+            return view(wish, told, None)
+        plan = await self._services.worktrees.preview(wish.checkpoint.worktree, wish.checkpoint.ref, asked)
+        return view(wish, told, plan)
 
-    async def _clear_the_way(self, wanted: Wanted, actor: str) -> None:
-        """Make sure that no run is in progress in the worktree; with `interrupt`, cancel it and see it end.
+    async def _clear_the_way(self, wish: Wish, actor: str) -> None:
+        """Make sure that no run executes in the worktree; with `interrupt`, cancel it and see it end.
 
-        The worktree is reserved, so none begins meanwhile.
+        The worktree is reserved, so none begins or goes on meanwhile. Runs that wait for an answer are not in the way.
         """
-        worktree = wanted.checkpoint.worktree
-        active = await self._services.database.read(lambda conn: runs.active_in(conn, worktree))
-        if active and not wanted.interrupt:
+        worktree = wish.checkpoint.worktree
+        executing = await self._services.database.read(lambda conn: runs.executing_in(conn, worktree))
+        if executing and not wish.interrupt:
             raise RefusedError(
-                f"Run {active[0].id} is {active[0].state} in this worktree.",
+                f"Run {executing[0].id} is {executing[0].state} in this worktree.",
                 code="run_active",
                 hint="Wait for it, cancel it with `hubctl cancel`, or use --interrupt.",
             )
-        for row in active:
+        for row in executing:
             await self._services.database.write(lambda tx, id=row.id: _ask_cancel(tx, id, actor))  # type: ignore[misc]
         try:
             async with asyncio.timeout(INTERRUPT_S):
@@ -118,41 +97,56 @@ class Restores:
             raise RefusedError(text, code="run_active", retryable=True) from None
 
     async def _in_the_way(self, worktree: str) -> bool:
-        active = await self._services.database.read(lambda conn: runs.active_in(conn, worktree))
-        return bool(active) or self._services.admission.holder(worktree) is not None
+        executing = await self._services.database.read(lambda conn: runs.executing_in(conn, worktree))
+        return bool(executing) or self._services.admission.holder(worktree) is not None
 
-    async def _apply(self, wanted: Wanted, told: Told, seal: Seal) -> RestoreView:
-        if not wanted.files:
-            view = _view(wanted, told, None)
-            await self._services.database.write(lambda tx: _move_only(tx, wanted, view, seal))
-            return view
-        worktree = wanted.checkpoint.worktree
-        request, undo_id = await self._undo_request(wanted), new_id("checkpoint")
-        plan = await self._services.worktrees.plan(wanted.checkpoint.ref, undo_id, request)
-        captured, view = describe(undo_id, request, plan.undo), _view(wanted, told, plan, undo_id)
-        restore_id = await self._services.database.write(lambda tx: self._begin(tx, wanted, plan, captured))
+    async def _with_waiting_runs_let_go(self, wish: Wish, actor: str, seal: Seal) -> RestoreView:
+        """Restore while nobody drives the waiting runs that go back with it; if that fails they wait on as before."""
+        waiting = await self._services.database.read(lambda conn: _waiting(conn, wish))
+        for row in waiting:
+            await self._dispatcher.let_go(row.id)
         try:
-            await self._services.worktrees.work(worktree, lambda engine: engine.apply(plan))
+            return await self._apply(wish, actor, seal)
+        except BaseException:
+            for row in waiting:
+                await self._dispatcher.take_up_waiting(row)
+            raise
+
+    async def _apply(self, wish: Wish, actor: str, seal: Seal) -> RestoreView:
+        if not wish.files:
+            return await self._services.database.write(lambda tx: _move_only(tx, wish, actor, seal))
+        worktree, ref = wish.checkpoint.worktree, wish.checkpoint.ref
+        request, undo_id = await self._undo_request(wish), new_id("checkpoint")
+        asked = await self._services.database.read(lambda conn: _asked(conn, wish))
+        plan = await self._services.worktrees.plan(ref, undo_id, request, asked)
+        captured = describe(undo_id, request, plan.undo)
+        restore_id = await self._services.database.write(lambda tx: self._begin(tx, wish, plan, captured))
+        try:
+            applied = await self._services.worktrees.work(
+                worktree, lambda engine: engine.apply(plan, on_conflict=wish.on_conflict)
+            )
         except Exception:
             await self._services.database.write(lambda tx: checkpoints.roll_back_restore(tx, restore_id))
             raise
         try:
-            await self._services.database.write(lambda tx: _commit(tx, wanted, restore_id, view, seal))
+            done = await self._services.database.write(
+                lambda tx: _commit(tx, wish, restore_id, plan, applied, undo_id, actor, seal)
+            )
         except Exception:
             await self._services.worktrees.work(worktree, lambda engine: engine.abort(plan.txid))
             raise
         await self._services.worktrees.work(worktree, lambda engine: engine.finish(plan.txid))
         await self._services.database.write(lambda tx: checkpoints.settle_restore(tx, restore_id))
-        return view
+        return done
 
-    def _begin(self, tx: Transaction, wanted: Wanted, plan: Plan, captured: Captured) -> str:
-        if runs.active_in(tx.conn, wanted.checkpoint.worktree):
+    def _begin(self, tx: Transaction, wish: Wish, plan: Plan, captured: Captured) -> str:
+        if runs.executing_in(tx.conn, wish.checkpoint.worktree):
             raise ConflictError("A run began in this worktree meanwhile; nothing was changed.", code="run_active")
         checkpoints.add(tx, captured)
-        return checkpoints.begin_restore(tx, _intent(tx.conn, wanted, captured.id, plan))
+        return checkpoints.begin_restore(tx, _intent(tx.conn, wish, captured.id, plan))
 
-    async def _undo_request(self, wanted: Wanted) -> Request:
-        session_id, worktree = wanted.session_id, wanted.checkpoint.worktree
+    async def _undo_request(self, wish: Wish) -> Request:
+        session_id, worktree = wish.session_id, wish.checkpoint.worktree
         head, taken = await self._services.database.read(
             lambda conn: (
                 messages.head(conn, session_id) if session_id else None,
@@ -168,89 +162,107 @@ class Restores:
             series=series,
             number=number,
             letter="u",
-            note=f"before restoring {wanted.checkpoint.id}",
+            note=f"before restoring {wish.checkpoint.id}",
         )
 
 
-def _wanted(conn: Connection, params: CheckpointRestore) -> Wanted:
-    row = checkpoints.row(conn, params.checkpoint_id)
-    session_id = params.session_id or row.session_id
-    if params.session_id is not None and row.session_id is not None and params.session_id != row.session_id:
-        raise RefusedError(
-            f"Checkpoint {row.id} belongs to session {row.session_id}, not to {params.session_id}.",
-            code="other_session",
-            hint="Leave --session out to restore it where it belongs.",
-        )
-    if row.session_id is None and params.only == "conversation":
-        raise RefusedError("This checkpoint has no conversation; restore its files.", code="no_conversation")
-    return Wanted(
-        checkpoint=row,
-        session_id=session_id if row.session_id is not None else None,
-        only=params.only,
-        dry_run=params.dry_run,
-        interrupt=params.interrupt,
-        direction="restore",
-        undoes=None,
-        head_id=row.message_id,
-    )
-
-
-def _undo_wanted(conn: Connection, params: CheckpointUndo, worktree: str | None) -> Wanted:
-    newest = checkpoints.newest_restore(conn, session_id=params.session_id, worktree=worktree)
-    return Wanted(
-        checkpoint=checkpoints.row(conn, newest.undo_id or newest.checkpoint_id),
-        session_id=newest.session_id,
-        only=newest.only,
-        dry_run=params.dry_run,
-        interrupt=False,
-        direction="undo",
-        undoes=newest.id,
-        head_id=newest.previous_head,
-    )
-
-
-def _tell(conn: Connection, wanted: Wanted) -> Told:
+def _tell(conn: Connection, wish: Wish) -> Told:
     """Return what goes back with the conversation, and what was done since that no restore undoes."""
     effects = []
-    if wanted.files and wanted.direction == "restore":
-        effects = calls.effects_since(conn, wanted.checkpoint.worktree, wanted.checkpoint.created_at)
+    if wish.files and wish.direction == "restore":
+        effects = calls.effects_since(conn, wish.checkpoint.worktree, wish.checkpoint.created_at)
     told = [
         EffectView(run_id=row.run_id, call_id=row.id, summary=row.summary, at=iso(row.started_at)) for row in effects
     ]
-    if not wanted.conversation or wanted.session_id is None:
-        return Told(messages=0, runs=[], effects=told)
-    count, gone = messages.beyond(conn, wanted.session_id, wanted.head_id)
-    return Told(messages=count, runs=gone, effects=told)
-
-
-def _intent(conn: Connection, wanted: Wanted, undo_id: str | None, plan: Plan | None) -> Intent:
-    counts = {"restored": 0, "created": 0, "deleted": 0}
-    if plan is not None:
-        counts = {"restored": len(plan.writes), "created": len(plan.creations), "deleted": len(plan.deletions)}
-    return Intent(
-        session_id=wanted.session_id,
-        worktree=wanted.checkpoint.worktree,
-        checkpoint_id=wanted.checkpoint.id,
-        undo_id=undo_id,
-        only=wanted.only,
-        direction=wanted.direction,
-        previous_head=messages.head(conn, wanted.session_id) if wanted.session_id else None,
-        txid=plan.txid if plan is not None else None,
-        summary=counts,
+    count, gone = _superseded(conn, wish)
+    return Told(
+        messages=count,
+        runs=gone,
+        effects=told,
+        cancelled=suspensions.found(conn, wish.session_id, gone) if wish.session_id else [],
+        resumed=suspensions.of(conn, wish.undoes.id) if wish.undoes is not None else [],
     )
 
 
-def _commit(tx: Transaction, wanted: Wanted, restore_id: str, view: RestoreView, seal: Seal) -> None:
-    """The commit point: conversation, restore and answer move together."""
+def _superseded(conn: Connection, wish: Wish) -> tuple[int, list[str]]:
+    """Return how many messages and which runs are put aside."""
+    if not wish.conversation or wish.session_id is None:
+        return 0, []
+    return messages.beyond(conn, wish.session_id, wish.head_id)
+
+
+def _waiting(conn: Connection, wish: Wish) -> list[Any]:
+    """Return the rows of the runs that wait for an answer and go back with the conversation."""
+    _, gone = _superseded(conn, wish)
+    active = runs.active_in(conn, wish.checkpoint.worktree)
+    return [row for row in active if row.state == "waiting" and row.id in gone]
+
+
+def _asked(conn: Connection, wish: Wish) -> Asked:
+    """Return what the engine is asked for; authors are told where a session's own changes are to be known."""
+    marks: Sequence[Any] = ()
+    if wish.session_id is not None and wish.direction == "restore":
+        marks = checkpoints.history(conn, wish.checkpoint.worktree, wish.checkpoint)
+    return Asked(
+        paths=wish.scope.paths, reach=wish.scope.reach, owner=wish.session_id, history=marks, head=wish.scope.head
+    )
+
+
+def _intent(conn: Connection, wish: Wish, undo_id: str | None, plan: Plan | None) -> Intent:
+    counts = {"restored": 0, "created": 0, "deleted": 0}
+    scope = wish.scope.stored("tree", ())
+    if plan is not None:
+        counts = {"restored": len(plan.writes), "created": len(plan.creations), "deleted": len(plan.deletions)}
+        touched = [step.name for step in (*plan.writes, *plan.creations, *plan.deletions)]
+        scope = wish.scope.stored(plan.reach, touched)
+    return Intent(
+        session_id=wish.session_id,
+        worktree=wish.checkpoint.worktree,
+        checkpoint_id=wish.checkpoint.id,
+        undo_id=undo_id,
+        only=wish.only,
+        direction=wish.direction,
+        previous_head=messages.head(conn, wish.session_id) if wish.session_id else None,
+        txid=plan.txid if plan is not None else None,
+        summary=counts,
+        scope=scope,
+    )
+
+
+def _commit(
+    tx: Transaction,
+    wish: Wish,
+    restore_id: str,
+    plan: Plan | None,
+    applied: Applied | None,
+    undo_id: str | None,
+    actor: str,
+    seal: Seal,
+) -> RestoreView:
+    """The commit point: conversation, what hangs on it, restore and answer move together."""
+    told = _tell(tx.conn, wish)
+    done = view(wish, told, plan, applied, undo_id)
+    suspensions.put_aside(tx, restore_id, told.cancelled)
     moved = 0
-    if wanted.conversation and wanted.session_id is not None:
-        moved = messages.move_head(tx, wanted.session_id, wanted.head_id)
-    checkpoints.commit_restore(tx, restore_id, moved, wanted.undoes)
-    seal(tx, view)
+    if wish.conversation and wish.session_id is not None:
+        moved = messages.move_head(tx, wish.session_id, wish.head_id)
+    if wish.undoes is not None:
+        notices.withdraw(tx, wish.undoes.id)
+        suspensions.bring_back(tx, told.resumed, actor)
+    text = notice(wish, done)
+    if text is not None and wish.session_id is not None:
+        notices.add(tx, wish.session_id, restore_id, text)
+    outcome = Outcome(
+        messages=moved, cancelled=len(told.cancelled), resumed=len(told.resumed), head_moved=done.head_moved
+    )
+    checkpoints.commit_restore(tx, restore_id, outcome, wish.undoes.id if wish.undoes is not None else None)
+    seal(tx, done)
+    return done
 
 
-def _move_only(tx: Transaction, wanted: Wanted, view: RestoreView, seal: Seal) -> None:
-    _commit(tx, wanted, checkpoints.begin_restore(tx, _intent(tx.conn, wanted, None, None)), view, seal)
+def _move_only(tx: Transaction, wish: Wish, actor: str, seal: Seal) -> RestoreView:
+    restore_id = checkpoints.begin_restore(tx, _intent(tx.conn, wish, None, None))
+    return _commit(tx, wish, restore_id, None, None, None, actor, seal)
 
 
 def _ask_cancel(tx: Transaction, run_id: str, actor: str) -> None:
@@ -258,24 +270,3 @@ def _ask_cancel(tx: Transaction, run_id: str, actor: str) -> None:
         runs.ask_cancel(tx, run_id, actor)
     except IllegalMove:
         return  # it ended by itself meanwhile
-
-
-def _view(wanted: Wanted, told: Told, plan: Plan | None, undo_id: str | None = None) -> RestoreView:
-    return RestoreView(
-        dry_run=wanted.dry_run,
-        checkpoint=wanted.checkpoint.id,
-        undo=undo_id,
-        restored=[write.path for write in plan.writes] if plan else [],
-        created=[creation.path for creation in plan.creations] if plan else [],
-        deleted=[deletion.path for deletion in plan.deletions] if plan else [],
-        kept=[KeptView(path=kept.path, reason=kept.reason) for kept in plan.kept] if plan else [],
-        conflicts=[],
-        index_changes=list(plan.index_changes) if plan else [],
-        head_moved=False,
-        notes=list(plan.notes) if plan else [],
-        effects=told.effects,
-        messages=told.messages,
-        runs=told.runs,
-        prompts_cancelled=[],
-        approvals_cancelled=[],
-    )

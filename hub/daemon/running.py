@@ -69,7 +69,7 @@ Conclusion = Callable[[Transaction], Message]
 class Running:
     """One run that this process drives. `wake` is set whenever something it may wait for has changed.
 
-    `steered`: a steer may wait in the store. `conclusion`: stores the last answer, which is not stored yet.
+    `steered`: a steer or a notice may wait in the store. `conclusion`: stores the last answer, which is not stored yet.
     """
 
     def __init__(self, services: Services, hold: Hold, spec: RunSpec, tools: Mapping[str, Tool]) -> None:

@@ -16,9 +16,9 @@ from hub.domain.messages import Message, Part, TextPart, ToolCallPart
 from hub.domain.runs import limit_reached
 from hub.ids import new_id
 from hub.protocol.events import CallProgress, MessageDelta, MessageDiscarded, ModelNotice
-from hub.store import calls, messages, prompts, runs
+from hub.store import calls, messages, notices, prompts, runs
 from hub.store.calls import Result
-from hub.store.database import Transaction
+from hub.store.database import Connection, Transaction
 
 LIMIT_TEXTS = {
     "limit_turns": "The run reached its limit of turns.",
@@ -37,20 +37,20 @@ class RunSteps:
         self._services = running.services
 
     async def before_model(self) -> Sequence[Message]:
-        """Take the steers that wait, in order. Raises RunOver when a limit is reached."""
+        """Take what the model is to be told: notices, then steers, in order. Raises RunOver when a limit is reached."""
         reached = limit_reached(self._run.spec.limits, self._run.spent)
         if reached is not None:
             raise RunOver(reached, LIMIT_TEXTS[reached])
         if not self._run.steered:
             return ()
         self._run.steered = False
-        if not await self._services.database.read(lambda conn: prompts.steers(conn, self._run.session_id)):
+        if not await self._services.database.read(lambda conn: words_wait(conn, self._run.session_id)):
             return ()
-        return await self._services.database.write(self._take_steers)
+        return await self._services.database.write(self._take_words)
 
-    def _take_steers(self, tx: Transaction) -> list[Message]:
+    def _take_words(self, tx: Transaction) -> list[Message]:
         runs.fence(tx, self._run.hold)
-        taken = []
+        taken = notices.take(tx, self._run.session_id, self._run.run_id)
         for row in prompts.steers(tx.conn, self._run.session_id):
             prompts.take(tx, row.id, self._run.session_id, self._run.run_id, as_steer=True)
             taken.append(messages.append(tx, self._run.session_id, self._run.run_id, "user", [TextPart(row.text)]))
@@ -148,6 +148,11 @@ class RunSteps:
             before_write=before_write,
             progress=progress,
         )
+
+
+def words_wait(conn: Connection, session_id: str) -> bool:
+    """Return whether steers or notices wait for a session's next model request."""
+    return bool(prompts.steers(conn, session_id)) or notices.are_waiting(conn, session_id)
 
 
 def _parts(answer: Answer) -> list[Part]:

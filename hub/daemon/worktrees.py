@@ -3,20 +3,22 @@
 import asyncio
 import functools
 import hashlib
+import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.values import Checkpoint, CheckpointError, Plan
+from hub.checkpoint.values import Checkpoint, CheckpointError, Mark, Plan
+from hub.domain.values import Reach
 from hub.errors import ConflictError, UsageError
 from hub.ids import new_id
 from hub.protocol.views import UncapturedView
-from hub.store.checkpoints import Bond, Captured
+from hub.store.checkpoints import BEFORE_KINDS, Bond, Captured
 from hub.store.database import Database
 
 T = TypeVar("T")
@@ -24,6 +26,8 @@ T = TypeVar("T")
 OPEN_LIMIT = 64
 """Engines kept open; the one unused for longest is closed first."""
 NAME_TRIES = 50
+PREVIEWED = "preview/0u"
+"""The undo point that a preview speaks of and never makes."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,29 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     letter: str
     note: str = ""
     budget_s: float = 30.0
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a restore goes, in the engine's words. `history` are rows of captures with ref, kind and session."""
+
+    paths: Sequence[bytes] | None
+    reach: Reach | None
+    owner: str | None
+    history: Sequence[Any]
+    head: bool
+
+    def words(self) -> dict[str, Any]:
+        """Return the engine's parameters."""
+        marks = [
+            Mark(ref=row.ref, kind="before" if row.kind in BEFORE_KINDS else "after", owner=row.session_id or "")
+            for row in self.history
+        ]
+        paths = None if self.paths is None else [os.fsdecode(path) for path in self.paths]
+        return {"paths": paths, "reach": self.reach, "owner": self.owner, "history": marks, "head": self.head}
+
+    def kept_ref(self, undo_ref: str) -> str | None:
+        """Return the ref that keeps the commits which come off the branch; it goes with the undo point's."""
+        return f"{undo_ref[:-1]}o" if self.head else None
 
 
 class Worktrees:
@@ -89,14 +116,24 @@ class Worktrees:
         taken = await self.work(request.worktree, lambda engine: _capture(engine, request, labels))
         return describe(checkpoint_id, request, taken)
 
-    async def plan(self, target_ref: str, undo_id: str, request: Request) -> Plan:
+    async def plan(self, target_ref: str, undo_id: str, request: Request, asked: Asked) -> Plan:
         """Save the present state as `request` says, and plan the way from it to a checkpoint."""
         labels = _labels(undo_id, request)
 
         def make(engine: Engine) -> Plan:
-            return _first_free(request, lambda name: engine.plan(target_ref, undo_ref=name, labels=labels))
+            return _first_free(
+                request,
+                lambda name: engine.plan(
+                    target_ref, undo_ref=name, labels=labels, kept_head_ref=asked.kept_ref(name), **asked.words()
+                ),
+            )
 
         return await self.work(request.worktree, make)
+
+    async def preview(self, worktree: str, target_ref: str, asked: Asked) -> Plan:
+        """Return the same plan without saving anything; it cannot be applied."""
+        kept = asked.kept_ref(PREVIEWED)
+        return await self.work(worktree, lambda engine: engine.preview(target_ref, kept_head_ref=kept, **asked.words()))
 
     def close(self) -> None:
         """Let the threads go; captures in flight end by themselves."""

@@ -74,7 +74,7 @@ RUN = _machine(
 
 PROMPT = _machine(
     "prompt",
-    {"pending": "taken removed", "taken": "pending", "removed": ""},
+    {"pending": "taken removed suspended", "suspended": "pending removed", "taken": "pending", "removed": ""},
 )
 
 TOOL_CALL = _machine(
@@ -94,12 +94,25 @@ TOOL_CALL = _machine(
 
 APPROVAL = _machine(
     "approval",
-    {"open": "allowed rejected expired cancelled", "allowed": "", "rejected": "", "expired": "", "cancelled": ""},
+    {
+        "open": "allowed rejected expired cancelled suspended",
+        "suspended": "open expired cancelled",
+        "allowed": "",
+        "rejected": "",
+        "expired": "",
+        "cancelled": "",
+    },
 )
 
 QUESTION = _machine(
     "question",
-    {"open": "answered expired cancelled", "answered": "", "expired": "", "cancelled": ""},
+    {
+        "open": "answered expired cancelled suspended",
+        "suspended": "open expired cancelled",
+        "answered": "",
+        "expired": "",
+        "cancelled": "",
+    },
 )
 
 DELIVERY = _machine(

@@ -134,7 +134,7 @@ class RunContinued(Data, frozen=True, kw_only=True):
 
 
 class RunEnded(Data, frozen=True, kw_only=True):
-    """The run is over and nothing of it lives any more."""
+    """The run is over and nothing of it lives any more. `no_checkpoint` says why nothing can bring its files back."""
 
     stop_reason: str
     error: str | None
@@ -145,6 +145,7 @@ class RunEnded(Data, frozen=True, kw_only=True):
     turns: int
     tool_calls: int
     checkpoint_id: str | None
+    no_checkpoint: str | None
 
 
 class RunCancelling(Data, frozen=True, kw_only=True):
@@ -276,7 +277,10 @@ class CheckpointFailed(Data, frozen=True, kw_only=True):
 
 
 class RestoreCommitted(Data, frozen=True, kw_only=True):
-    """Files, conversation or both are back at a checkpoint; `undo_id` brings back what was there before."""
+    """Files, conversation or both are back at a checkpoint; `undo_id` brings back what was there before.
+
+    `cancelled` counts what was put aside with superseded runs, `resumed` what an undo took up again.
+    """
 
     restore_id: str
     checkpoint_id: str
@@ -287,6 +291,10 @@ class RestoreCommitted(Data, frozen=True, kw_only=True):
     deleted: int
     messages: int
     direction: str
+    reach: str
+    head_moved: bool
+    cancelled: int
+    resumed: int
 
 
 class DeliveryChanged(Data, frozen=True, kw_only=True):

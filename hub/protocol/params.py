@@ -4,7 +4,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hub.domain.values import AgentMode, AutoApprove, Decision, Preset, PromptMode, RestoreOnly
+from hub.domain.values import (
+    AgentMode,
+    AutoApprove,
+    CheckpointMode,
+    Decision,
+    OnConflict,
+    Preset,
+    PromptMode,
+    Reach,
+    RestoreOnly,
+)
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=400_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -57,12 +67,28 @@ class Shutdown(Mutation, frozen=True, kw_only=True):
 
 
 class WorkspaceAdd(Mutation, frozen=True, kw_only=True):
+    """Name a directory, or change what a name means. `checkpoint` overrides the hub's mode for all runs in it."""
+
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     path: Text
+    checkpoint: CheckpointMode | None = None
 
 
 class WorkspaceRemove(Mutation, frozen=True, kw_only=True):
     name: Name
+
+
+class SessionFork(Mutation, frozen=True, kw_only=True):
+    """Open a new session that begins with the conversation as it stood at a checkpoint.
+
+    It works in the same workspace, or in `worktree` (absolute, not there yet): a linked worktree that is made for it
+    and filled with the checkpoint's files.
+    """
+
+    session_id: Name
+    checkpoint_id: Name
+    worktree: Text | None = None
+    title: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class SessionCreate(Mutation, frozen=True, kw_only=True):
@@ -238,6 +264,10 @@ class CheckpointRestore(Mutation, frozen=True, kw_only=True):
     """`session_id` says whose conversation moves; without it the checkpoint's own session, if it has one.
 
     `only` limits what is restored; `interrupt` cancels a run that is in the way, and proves that it has stopped.
+    `paths`, relative to the worktree, narrow the files to these and what lies below; the conversation then stays.
+    `reach` session takes back only what this session wrote and nobody has changed since; tree is the exact tree;
+    without it: tree when nobody else wrote, else session. `head` moves the branch back, too. `on_conflict` says what
+    becomes of a file that changes while it is restored: all is taken back (abort), it stays, or it is put aside.
     """
 
     checkpoint_id: Name
@@ -245,14 +275,61 @@ class CheckpointRestore(Mutation, frozen=True, kw_only=True):
     only: RestoreOnly | None = None
     dry_run: bool = False
     interrupt: bool = False
+    paths: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=10_000)] | None = None
+    reach: Reach | None = None
+    head: bool = False
+    on_conflict: OnConflict = "abort"
 
 
 class CheckpointUndo(Mutation, frozen=True, kw_only=True):
-    """Undo the newest restore of a session, or of a workspace without sessions."""
+    """Undo the newest restore of a session, or of a workspace without sessions; or redo the newest that was undone."""
 
     session_id: Name | None = None
     workspace: Text | None = None
     dry_run: bool = False
+    interrupt: bool = False
+    on_conflict: OnConflict = "abort"
+
+
+class CheckpointKeep(Mutation, frozen=True, kw_only=True):
+    """Protect a checkpoint from being pruned, or end its protection."""
+
+    checkpoint_id: Name
+    keep: bool = True
+
+
+class CheckpointPrune(Mutation, frozen=True, kw_only=True):
+    """Prune a workspace's checkpoints by what is configured, or by other limits: runs a session, days, bytes."""
+
+    workspace: Text
+    runs: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    days: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    max_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    dry_run: bool = False
+
+
+class CheckpointPurge(Mutation, frozen=True, kw_only=True):
+    """Delete every checkpoint of a session, or those of a workspace that belong to no session; also protected ones."""
+
+    session_id: Name | None = None
+    workspace: Text | None = None
+    dry_run: bool = False
+
+
+class CheckpointVerify(Mutation, frozen=True, kw_only=True):
+    """`deep` reads the content of every object; `repair` removes leftovers that are proven to be ours and of no use."""
+
+    workspace: Text
+    repair: bool = False
+    deep: bool = False
+
+
+class CheckpointExport(Mutation, frozen=True, kw_only=True):
+    """Write checkpoints of one workspace into a git bundle at `path` (absolute)."""
+
+    checkpoint_ids: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    path: Text
+    overwrite: bool = False
 
 
 class DeliveryList(Params, frozen=True, kw_only=True):

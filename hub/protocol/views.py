@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from hub.domain.messages import Message
-from hub.domain.values import AgentMode, Preset, PromptMode
+from hub.domain.values import AgentMode, CheckpointMode, Preset, PromptMode, Reach
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +43,12 @@ class Status(View, frozen=True, kw_only=True):
 
 
 class WorkspaceView(View, frozen=True, kw_only=True):
+    """A directory by name. `checkpoint` says whether its runs need a checkpoint, None: as the hub is configured."""
+
     id: str
     name: str
     path: str
+    checkpoint: CheckpointMode | None
     created_at: str
 
 
@@ -53,6 +56,7 @@ class SessionView(View, frozen=True, kw_only=True):
     """A conversation. `state` is derived from its runs: idle, queued, running, waiting or archived.
 
     `last_seq` is the session's newest durable event: the cursor to pass as `after_seq` after reading the messages.
+    `forked_from` is the session whose conversation it began with.
     """
 
     id: str
@@ -63,6 +67,7 @@ class SessionView(View, frozen=True, kw_only=True):
     active_run_id: str | None
     pending_prompts: int
     last_seq: int
+    forked_from: str | None
     created_at: str
     updated_at: str
 
@@ -109,6 +114,7 @@ class RunView(View, frozen=True, kw_only=True):
     cost: float | None
     files_changed: list[str]
     checkpoint_id: str | None
+    no_checkpoint: str | None
     superseded: bool
     created_at: str
     started_at: str | None
@@ -184,7 +190,11 @@ class UncapturedView(View, frozen=True, kw_only=True):
 
 
 class CheckpointView(View, frozen=True, kw_only=True):
-    """Saved state of a workspace. `kind` is before, after, manual or undo."""
+    """Saved state of a workspace.
+
+    `kind` is before or after (a run), left or back (a run that waits for an answer meanwhile), step (between a run's
+    calls), manual or undo. `protected`: it is never pruned. `pruned_at`: its files are gone; it cannot be restored.
+    """
 
     id: str
     session_id: str | None
@@ -199,6 +209,8 @@ class CheckpointView(View, frozen=True, kw_only=True):
     head: str | None
     branch: str | None
     note: str
+    protected: bool
+    pruned_at: str | None
     created_at: str
 
 
@@ -217,8 +229,48 @@ class DiffView(View, frozen=True, kw_only=True):
 
 
 class KeptView(View, frozen=True, kw_only=True):
+    """A path that differs and stays as it is. `author` is the session whose run wrote it last, None: anybody else."""
+
     path: str
     reason: str
+    author: str | None
+
+
+class PlannedView(View, frozen=True, kw_only=True):
+    """What becomes of one path. Sizes are in bytes, None on the side where there is no file; `author` is as above."""
+
+    path: str
+    action: Literal["restore", "create", "delete"]
+    old_size: int | None
+    new_size: int | None
+    author: str | None
+
+
+class ConflictView(View, frozen=True, kw_only=True):
+    """A path that changed while it was restored. `rescue` is where the newer content lies, None: it stayed in place."""
+
+    path: str
+    reason: str
+    rescue: str | None
+
+
+class HeadView(View, frozen=True, kw_only=True):
+    """How a branch moves: by how many commits, `forward` or back. `kept_ref` keeps those that come off."""
+
+    ref: str
+    old: str
+    new: str
+    forward: bool
+    commits: int
+    kept_ref: str | None
+
+
+class HangingView(View, frozen=True, kw_only=True):
+    """Something that hangs on the runs that a restore puts aside. `kind`: run, prompt, approval, question or grant."""
+
+    kind: str
+    id: str
+    text: str
 
 
 class EffectView(View, frozen=True, kw_only=True):
@@ -231,24 +283,79 @@ class EffectView(View, frozen=True, kw_only=True):
 
 
 class RestoreView(View, frozen=True, kw_only=True):
-    """A restore, planned (`dry_run`) or done. `undo` is the checkpoint that brings back what was there before."""
+    """A restore, planned (`dry_run`) or done. `undo` is the checkpoint that brings back what was there before.
+
+    `changes` tells more about each path of `restored`, `created` and `deleted`. `cancelled` is what no longer proceeds,
+    because it hangs on runs that are put aside; `resumed` is what an undo takes up again. `effects` are what tool calls
+    did outside the files since: no restore takes these back.
+    """
 
     dry_run: bool
     checkpoint: str
     undo: str | None
+    reach: Reach
     restored: list[str]
     created: list[str]
     deleted: list[str]
+    changes: list[PlannedView]
     kept: list[KeptView]
-    conflicts: list[str]
+    conflicts: list[ConflictView]
     index_changes: list[str]
     head_moved: bool
+    head: HeadView | None
     notes: list[str]
     effects: list[EffectView]
     messages: int
     runs: list[str]
-    prompts_cancelled: list[str]
-    approvals_cancelled: list[str]
+    cancelled: list[HangingView]
+    resumed: list[HangingView]
+
+
+class PrunedItemView(View, frozen=True, kw_only=True):
+    """One checkpoint that goes. `why`: runs, age, size or purged. `checkpoint_id` is None for one not in the store."""
+
+    checkpoint_id: str | None
+    ref: str
+    why: str
+    bytes: int
+
+
+class PrunedView(View, frozen=True, kw_only=True):
+    """What was pruned, or would be. Bytes are what the checkpoints alone keep on disk, estimated."""
+
+    pruned: list[PrunedItemView]
+    kept: int
+    bytes_before: int
+    bytes_pruned: int
+    dry_run: bool
+
+
+class FindingView(View, frozen=True, kw_only=True):
+    """One thing that verify found; `name` is a ref or a path, `text` says what it is and what to do."""
+
+    kind: str
+    name: str
+    text: str
+    repaired: bool
+
+
+class VerifiedView(View, frozen=True, kw_only=True):
+    """`sound`: no checkpoint is damaged and no restore waits to be ended; leftovers do not count."""
+
+    checkpoints: int
+    complete: int
+    deep: bool
+    sound: bool
+    findings: list[FindingView]
+
+
+class ExportedView(View, frozen=True, kw_only=True):
+    """A bundle that was written. `commands` bring its first checkpoint into a new folder, with plain git."""
+
+    path: str
+    refs: list[str]
+    bytes: int
+    commands: list[str]
 
 
 class DeliveryView(View, frozen=True, kw_only=True):

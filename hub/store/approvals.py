@@ -87,7 +87,7 @@ def answer(tx: Transaction, approval_id: str, decision: Decision, actor: str, me
 
 def close_open(tx: Transaction, call_id: str, state: str, actor: str | None, message: str | None) -> None:
     """Close the open question of a call, if there is one: rejected by a steer, cancelled with its run, expired."""
-    query = sa.select(approvals).where(approvals.c.call_id == call_id, approvals.c.state == "open")
+    query = sa.select(approvals).where(approvals.c.call_id == call_id, approvals.c.state.in_(("open", "suspended")))
     for found in tx.conn.execute(query).all():
         _close(tx, found, state, "reject" if state == "rejected" else None, actor, message)
 

@@ -15,6 +15,11 @@ from hub.store.database import Transaction
 from hub.store.rows import insert, one
 from hub.store.schema import checkpoints, restores
 
+BEFORE_KINDS = ("before", "back")
+"""Captures with which a run begins or goes on."""
+AFTER_KINDS = ("after", "left")
+"""Captures with which a run ends, or stops to wait."""
+
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
     """A capture that succeeded, as it is stored. `message_id` is the newest message of the conversation then."""
@@ -102,12 +107,17 @@ def _view(found: Any) -> CheckpointView:
         head=found.head,
         branch=found.branch,
         note=found.note,
+        protected=found.protected,
+        pruned_at=iso(found.pruned_at) if found.pruned_at else None,
         created_at=iso(found.created_at),
     )
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """A restore that is about to be applied. `txid` is the engine's, None when no file is touched."""
+    """A restore that is about to be applied. `txid` is the engine's, None when no file is touched.
+
+    `scope` is how far it goes: paths (percent-encoded), reach, head.
+    """
 
     session_id: str | None
     worktree: str
@@ -118,6 +128,16 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     previous_head: str | None
     txid: str | None
     summary: dict[str, int]
+    scope: dict[str, Any]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore moved in the store when it was committed."""
+
+    messages: int
+    cancelled: int
+    resumed: int
+    head_moved: bool
 
 
 def begin_restore(tx: Transaction, intent: Intent) -> str:
@@ -128,7 +148,7 @@ def begin_restore(tx: Transaction, intent: Intent) -> str:
     return restore_id
 
 
-def commit_restore(tx: Transaction, restore_id: str, moved_messages: int, undoes: str | None) -> None:
+def commit_restore(tx: Transaction, restore_id: str, outcome: Outcome, undoes: str | None) -> None:
     """Pass the commit point. Raises ConflictError when the restore is over already."""
     update = sa.update(restores).where(restores.c.id == restore_id, restores.c.state == "applying")
     if tx.conn.execute(update.values(state="committed", committed_at=tx.now)).rowcount != 1:
@@ -141,8 +161,9 @@ def commit_restore(tx: Transaction, restore_id: str, moved_messages: int, undoes
         checkpoint_id=found.checkpoint_id,
         undo_id=found.undo_id,
         only=found.only,
-        messages=moved_messages,
         direction=found.direction,
+        reach=found.scope["reach"],
+        **msgspec.structs.asdict(outcome),
         **found.summary,
     )
     tx.emit("restore.committed", data, session_id=found.session_id)
@@ -165,18 +186,62 @@ def unsettled_restores(conn: sa.Connection) -> list[Any]:
     return list(conn.execute(sa.select(restores).where(waiting).order_by(restores.c.created_at)).all())
 
 
-def newest_restore(conn: sa.Connection, *, session_id: str | None, worktree: str | None) -> Any:
-    """Return the row of the newest committed restore that is not undone. Raises NotFoundError code nothing_to_undo."""
+def to_undo(conn: sa.Connection, *, session_id: str | None, worktree: str | None) -> Any:
+    """Return the row of the newest restore that is not undone. Raises NotFoundError code nothing_to_undo."""
+    found = conn.execute(_newest(("restore", "redo"), session_id, worktree)).one_or_none()
+    if found is None:
+        raise NotFoundError("There is no restore to undo here.", code="nothing_to_undo")
+    return found
+
+
+def to_redo(conn: sa.Connection, *, session_id: str | None, worktree: str | None) -> Any:
+    """Return the row of the newest undo that is not undone itself and that no other restore has followed.
+
+    Raises NotFoundError code nothing_to_redo.
+    """
+    found = conn.execute(_newest(("undo",), session_id, worktree)).one_or_none()
+    later = conn.execute(_newest(("restore",), session_id, worktree)).one_or_none()
+    if found is None or (later is not None and later.committed_at > found.committed_at):
+        raise NotFoundError("There is no undone restore to repeat here.", code="nothing_to_redo")
+    return found
+
+
+def _newest(directions: Sequence[str], session_id: str | None, worktree: str | None) -> sa.Select[Any]:
     query = sa.select(restores).where(
         restores.c.state == "committed",
-        restores.c.direction == "restore",
+        restores.c.direction.in_(directions),
         restores.c.undone_by.is_(None),
     )
     if session_id is not None:
         query = query.where(restores.c.session_id == session_id)
     if worktree is not None:
         query = query.where(restores.c.worktree == worktree)
-    found = conn.execute(query.order_by(restores.c.committed_at.desc(), restores.c.id.desc()).limit(1)).one_or_none()
-    if found is None:
-        raise NotFoundError("There is no restore to undo here.", code="nothing_to_undo")
-    return found
+    return query.order_by(restores.c.committed_at.desc(), restores.c.id.desc()).limit(1)
+
+
+def history(conn: sa.Connection, worktree: str, since: Any) -> list[Any]:
+    """Return ref, kind and session of a worktree's captures around runs, from a checkpoint's row on, in order."""
+    query = sa.select(checkpoints.c.ref, checkpoints.c.kind, checkpoints.c.session_id, checkpoints.c.id).where(
+        checkpoints.c.worktree == worktree,
+        checkpoints.c.created_at >= since.created_at,
+        checkpoints.c.kind.in_((*BEFORE_KINDS, *AFTER_KINDS)),
+        checkpoints.c.pruned_at.is_(None),
+    )
+    return list(conn.execute(query.order_by(checkpoints.c.created_at, checkpoints.c.id)).all())
+
+
+def protect(tx: Transaction, checkpoint_id: str, on: bool) -> None:
+    """Note that a checkpoint is never pruned, or may be."""
+    tx.conn.execute(sa.update(checkpoints).where(checkpoints.c.id == checkpoint_id).values(protected=on))
+
+
+def pruned(tx: Transaction, worktree: str, refs: Sequence[str]) -> None:
+    """Note that the files of checkpoints are gone; their rows stay, to say so."""
+    gone = sa.update(checkpoints).where(checkpoints.c.worktree == worktree, checkpoints.c.ref.in_(refs))
+    tx.conn.execute(gone.where(checkpoints.c.pruned_at.is_(None)).values(pruned_at=tx.now))
+
+
+def ids_by_ref(conn: sa.Connection, worktree: str) -> dict[str, str]:
+    """Return the ids of a worktree's checkpoints by the names of their refs."""
+    query = sa.select(checkpoints.c.ref, checkpoints.c.id).where(checkpoints.c.worktree == worktree)
+    return {row.ref: row.id for row in conn.execute(query)}

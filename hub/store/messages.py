@@ -122,6 +122,14 @@ def beyond(conn: sa.Connection, session_id: str, head_id: str | None) -> tuple[i
     return len(gone), list(dict.fromkeys(row.run_id for row in gone if row.run_id))
 
 
+def copy_chain(tx: Transaction, session_id: str, head_id: str | None, into: str) -> None:
+    """Begin a new session with the conversation as it stood at `head_id`; each message keeps its run."""
+    kept = _chain(tx.conn, session_id, head_id)
+    query = sa.select(messages).where(messages.c.session_id == session_id).order_by(messages.c.position)
+    for row in [row for row in tx.conn.execute(query) if row.id in kept]:
+        append(tx, into, row.run_id, row.role, _message(row).parts)
+
+
 def move_head(tx: Transaction, session_id: str, head_id: str | None) -> int:
     """Make `head_id` the newest message of the conversation; return how many messages changed their standing."""
     kept = _chain(tx.conn, session_id, head_id)

@@ -52,7 +52,7 @@ def answer(tx: Transaction, question_id: str, text: str, actor: str) -> Question
 
 def close_open(tx: Transaction, call_id: str, state: str, text: str | None, actor: str | None) -> None:
     """Close the open question of a call, if there is one: answered by a steer, cancelled, expired."""
-    query = sa.select(questions).where(questions.c.call_id == call_id, questions.c.state == "open")
+    query = sa.select(questions).where(questions.c.call_id == call_id, questions.c.state.in_(("open", "suspended")))
     for found in tx.conn.execute(query).all():
         _close(tx, found, state, text, actor)
 

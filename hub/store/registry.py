@@ -1,13 +1,13 @@
 """What the hub remembers about itself: its own ids, tokens, workspaces by name, children, answered keys."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import sqlalchemy as sa
 
 from hub.clock import iso
-from hub.domain.values import Scope
+from hub.domain.values import CheckpointMode, Scope
 from hub.errors import ConflictError, NotFoundError
 from hub.ids import new_id
 from hub.protocol.events import WorkspaceChanged
@@ -23,6 +23,9 @@ KEY_DAYS = 7
 _ANSWERED = sa.select(idempotency).where(
     idempotency.c.actor == sa.bindparam("actor"), idempotency.c.key == sa.bindparam("key")
 )
+
+
+_MODES = sa.select(workspaces.c.checkpoint).where(workspaces.c.path == sa.bindparam("path"))
 
 
 def identity(tx: Transaction, key: str, kind: str) -> str:
@@ -65,14 +68,15 @@ def live_tokens(conn: sa.Connection) -> dict[str, TokenGrant]:
     return {row.hash: TokenGrant(row.name, row.kind, tuple(row.scopes)) for row in conn.execute(query)}
 
 
-def add_workspace(tx: Transaction, name: str, path: str) -> WorkspaceView:
-    """Register a directory. Raises ConflictError with code name_taken when the name means another one."""
+def add_workspace(tx: Transaction, name: str, path: str, checkpoint: CheckpointMode | None) -> WorkspaceView:
+    """Register a directory, or change its mode. Raises ConflictError with code name_taken when it is another one."""
     found = tx.conn.execute(sa.select(workspaces).where(workspaces.c.name == name)).one_or_none()
     if found is not None and found.path != path:
         raise ConflictError(f"Workspace {name!r} is {found.path} already; remove it first.", code="name_taken")
     if found is None:
         insert(tx, workspaces, id=new_id("workspace"), name=name, path=path, created_at=tx.now)
         tx.emit("workspace.added", WorkspaceChanged(name=name, path=path))
+    tx.conn.execute(sa.update(workspaces).where(workspaces.c.name == name).values(checkpoint=checkpoint))
     return workspace(tx.conn, name)
 
 
@@ -86,6 +90,12 @@ def workspace(conn: sa.Connection, name: str) -> WorkspaceView:
             hint="Register one with `hubctl workspace add NAME DIR`, or give an absolute path.",
         )
     return _workspace(row)
+
+
+def checkpoint_mode(conn: sa.Connection, path: str) -> CheckpointMode | None:
+    """Return the mode that a directory's name was given; the strictest, when it has several names."""
+    modes = set(conn.execute(_MODES, {"path": path}).scalars())
+    return next((mode for mode in get_args(CheckpointMode) if mode in modes), None)
 
 
 def workspace_listing(conn: sa.Connection) -> list[WorkspaceView]:
@@ -102,7 +112,9 @@ def remove_workspace(tx: Transaction, name: str) -> WorkspaceView:
 
 
 def _workspace(row: Any) -> WorkspaceView:
-    return WorkspaceView(id=row.id, name=row.name, path=row.path, created_at=iso(row.created_at))
+    return WorkspaceView(
+        id=row.id, name=row.name, path=row.path, checkpoint=row.checkpoint, created_at=iso(row.created_at)
+    )
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):

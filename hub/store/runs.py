@@ -20,7 +20,7 @@ from hub.protocol.views import RunView, Usage
 from hub.store import deliveries, messages, prompts, sessions
 from hub.store.database import Transaction
 from hub.store.prompts import Pending
-from hub.store.rows import insert, move, move_and_read, one
+from hub.store.rows import change, insert, move, move_and_read, one
 from hub.store.schema import runs
 from hub.store.schema import sessions as session_table
 
@@ -205,30 +205,43 @@ def end(tx: Transaction, run_id: str, ending: Ending) -> None:
         ended_at=tx.now,
         files_changed=list(ending.files_changed),
     )
-    usage = usage_of(found)
-    tx.emit(
-        f"run.{ending.state}",
-        RunEnded(
-            stop_reason=ending.stop_reason,
-            error=ending.error,
-            text=ending.text,
-            usage=_usage(usage),
-            cost=found.cost,
-            files_changed=list(ending.files_changed),
-            turns=found.turns,
-            tool_calls=found.tool_calls,
-            checkpoint_id=found.checkpoint_id,
-        ),
-        session_id=found.session_id,
-        run_id=run_id,
-    )
+    _say_ended(tx, found, ending)
     prompts.turn_into_follow_ups(tx, found.session_id)
     deliveries.owe(tx, found.session_id, run_id, spec_of(found).address, ending.text or ending.error or ending.state)
+
+
+def put_aside(tx: Transaction, run_id: str, restore_id: str) -> None:
+    """Interrupt a waiting run that a restore supersedes; nobody is owed a result. Raises IllegalMove."""
+    text = f"Put aside by restore {restore_id}; undoing that takes the run up again."
+    ending = Ending(state="interrupted", stop_reason="superseded", error=text)
+    values = {"stop_reason": ending.stop_reason, "error": text, "ended_at": tx.now, "holder": None}
+    _say_ended(tx, move_and_read(tx, runs, RUN, run_id, ending.state, **values), ending)
+
+
+def _say_ended(tx: Transaction, found: Any, ending: Ending) -> None:
+    data = RunEnded(
+        stop_reason=ending.stop_reason,
+        error=ending.error,
+        text=ending.text,
+        usage=_usage(usage_of(found)),
+        cost=found.cost,
+        files_changed=list(ending.files_changed),
+        turns=found.turns,
+        tool_calls=found.tool_calls,
+        checkpoint_id=found.checkpoint_id,
+        no_checkpoint=found.no_checkpoint,
+    )
+    tx.emit(f"run.{ending.state}", data, session_id=found.session_id, run_id=found.id)
 
 
 def set_checkpoint(tx: Transaction, run_id: str, column: str, checkpoint_id: str) -> None:
     """Bind a checkpoint to a run as `checkpoint_id` (before) or `after_checkpoint_id`."""
     tx.conn.execute(sa.update(runs).where(runs.c.id == run_id).values({column: checkpoint_id}))
+
+
+def note_no_checkpoint(tx: Transaction, run_id: str, reason: str) -> None:
+    """Note why nothing can bring back the files of before a run."""
+    change(tx, runs, run_id, no_checkpoint=reason)
 
 
 def unfinished(conn: sa.Connection) -> list[Any]:
@@ -246,6 +259,11 @@ def active_in(conn: sa.Connection, worktree: str) -> list[Any]:
     """Return the rows of runs in a worktree that are not over."""
     query = sa.select(runs).where(runs.c.worktree == worktree, runs.c.state.in_(sessions.ACTIVE))
     return list(conn.execute(query).all())
+
+
+def executing_in(conn: sa.Connection, worktree: str) -> list[Any]:
+    """Return the rows of runs in a worktree that execute, or are about to."""
+    return [row for row in active_in(conn, worktree) if row.state != "waiting"]
 
 
 def view(conn: sa.Connection, run_id: str) -> RunView:
@@ -285,6 +303,7 @@ def _view(found: Any) -> RunView:
         cost=found.cost,
         files_changed=found.files_changed,
         checkpoint_id=found.checkpoint_id,
+        no_checkpoint=found.no_checkpoint,
         superseded=found.superseded,
         created_at=iso(found.created_at),
         started_at=iso(found.started_at) if found.started_at else None,

@@ -90,6 +90,7 @@ workspaces = sa.Table(
     _id(),
     sa.Column("name", sa.Text, nullable=False, unique=True),
     _text("path"),
+    _text("checkpoint", nullable=True),
     _at("created_at", nullable=False),
 )
 
@@ -103,6 +104,7 @@ sessions = sa.Table(
     _count("run_count"),
     _count("message_count"),
     _text("head_message_id", nullable=True),
+    _text("forked_from", nullable=True),
     _at("archived_at"),
     _at("created_at", nullable=False),
     _at("updated_at", nullable=False),
@@ -153,6 +155,7 @@ runs = sa.Table(
     _json("files_changed"),
     _text("checkpoint_id", nullable=True),
     _text("after_checkpoint_id", nullable=True),
+    _text("no_checkpoint", nullable=True),
     _text("cancel_by", nullable=True),
     sa.Column("superseded", sa.Boolean, nullable=False, server_default="0"),
     _at("created_at", nullable=False),
@@ -293,10 +296,13 @@ checkpoints = sa.Table(
     _text("branch", nullable=True),
     _text("note"),
     _text("message_id", nullable=True),
+    sa.Column("protected", sa.Boolean, nullable=False, server_default="0"),
+    _at("pruned_at"),
     _at("created_at", nullable=False),
     sa.UniqueConstraint("worktree", "ref"),
 )
 sa.Index("checkpoints_session", checkpoints.c.session_id, checkpoints.c.created_at)
+sa.Index("checkpoints_worktree", checkpoints.c.worktree, checkpoints.c.created_at)
 
 restores = sa.Table(
     "restores",
@@ -313,11 +319,34 @@ restores = sa.Table(
     _text("undone_by", nullable=True),
     _text("txid", nullable=True),
     _json("summary"),
+    _json("scope"),
     _at("created_at", nullable=False),
     _at("committed_at"),
     sa.CheckConstraint("state IN ('applying', 'committed', 'rolled_back')"),
 )
 sa.Index("restores_worktree", restores.c.worktree, restores.c.created_at)
+
+suspensions = sa.Table(
+    "suspensions",
+    metadata,
+    _ref("restore_id", "restores.id"),
+    _text("kind"),
+    _text("item_id"),
+    _text("told"),
+    sa.PrimaryKeyConstraint("restore_id", "kind", "item_id"),
+)
+
+notices = sa.Table(
+    "notices",
+    metadata,
+    _id(),
+    _ref("session_id", "sessions.id"),
+    _ref("restore_id", "restores.id"),
+    _text("text"),
+    _text("message_id", nullable=True),
+    _at("created_at", nullable=False),
+)
+sa.Index("notices_untold", notices.c.session_id, sqlite_where=notices.c.message_id.is_(None))
 
 children = sa.Table(
     "children",

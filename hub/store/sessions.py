@@ -33,7 +33,7 @@ _TOLD = sa.select(
 """A session with what its view adds to it, in one statement however many there are."""
 
 
-def create(tx: Transaction, workspace: str, worktree: str, title: str) -> str:
+def create(tx: Transaction, workspace: str, worktree: str, title: str, forked_from: str | None = None) -> str:
     """Insert a session bound to a workspace and return its id."""
     session_id = new_id("session")
     insert(
@@ -43,6 +43,7 @@ def create(tx: Transaction, workspace: str, worktree: str, title: str) -> str:
         workspace=workspace,
         worktree=worktree,
         title=title,
+        forked_from=forked_from,
         created_at=tx.now,
         updated_at=tx.now,
     )
@@ -101,6 +102,7 @@ def _view(found: Any) -> SessionView:
         active_run_id=found.active_id,
         pending_prompts=found.pending,
         last_seq=found.last_seq,
+        forked_from=found.forked_from,
         created_at=iso(found.created_at),
         updated_at=iso(found.updated_at),
     )
@@ -124,6 +126,12 @@ def archive(tx: Transaction, session_id: str) -> SessionView:
     tx.conn.execute(sa.update(sessions).where(sessions.c.id == session_id).values(archived_at=tx.now))
     tx.emit("session.archived", SessionChanged(title=found.title, workspace=found.workspace), session_id=session_id)
     return view(tx.conn, session_id)
+
+
+def live_in(conn: sa.Connection, worktree: str) -> list[str]:
+    """Return the ids of the sessions of a worktree that are not archived."""
+    query = sa.select(sessions.c.id).where(sessions.c.worktree == worktree, sessions.c.archived_at.is_(None))
+    return list(conn.execute(query).scalars())
 
 
 def counts(conn: sa.Connection) -> tuple[int, int]:

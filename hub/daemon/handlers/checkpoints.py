@@ -1,6 +1,7 @@
 """checkpoint.*: saved states of workspaces, and the way back to them."""
 
 from hub.daemon.calls import Caller, Handlers, Seal
+from hub.daemon.dispatcher import Dispatcher
 from hub.daemon.handlers import places
 from hub.daemon.restores import Restores
 from hub.daemon.services import Services
@@ -23,9 +24,9 @@ from hub.store.database import Transaction
 class CheckpointHandlers:
     """Serves the checkpoint methods."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, dispatcher: Dispatcher) -> None:
         self._services = services
-        self._restores = Restores(services)
+        self._restores = Restores(services, dispatcher)
 
     def register(self, handlers: Handlers) -> None:
         """Enter the table."""
@@ -35,6 +36,7 @@ class CheckpointHandlers:
         handlers.asynchronous("checkpoint.diff", self.diff)
         handlers.sealed("checkpoint.restore", self.restore)
         handlers.sealed("checkpoint.undo", self.undo)
+        handlers.sealed("checkpoint.redo", self.redo)
 
     async def create(self, params: CheckpointCreate, caller: Caller, seal: Seal) -> CheckpointView:
         worktree, bond = await self._bond(params.session_id, params.workspace, caller)
@@ -108,7 +110,14 @@ class CheckpointHandlers:
         return await self._restores.restore(params, caller.actor, seal)
 
     async def undo(self, params: CheckpointUndo, caller: Caller, seal: Seal) -> RestoreView:
-        worktree = None
-        if params.session_id is None:
-            worktree, _ = await self._bond(None, params.workspace, caller)
-        return await self._restores.undo(params, caller.actor, worktree, seal)
+        return await self._restores.undo(params, caller.actor, await self._worktree(params, caller), seal)
+
+    async def redo(self, params: CheckpointUndo, caller: Caller, seal: Seal) -> RestoreView:
+        return await self._restores.redo(params, caller.actor, await self._worktree(params, caller), seal)
+
+    async def _worktree(self, params: CheckpointUndo, caller: Caller) -> str | None:
+        """Return whose restores are meant when no session is named."""
+        if params.session_id is not None and params.workspace is None:
+            return None
+        worktree, _ = await self._bond(params.session_id, params.workspace, caller)
+        return worktree

@@ -25,7 +25,7 @@ def register(handlers: Handlers, services: Services) -> None:
 
 
 def _add(tx: Transaction, params: WorkspaceAdd, caller: Caller, place: Place) -> WorkspaceView:
-    return registry.add_workspace(tx, params.name, place.workspace)
+    return registry.add_workspace(tx, params.name, place.workspace, params.checkpoint)
 
 
 def _remove(tx: Transaction, params: WorkspaceRemove, caller: Caller) -> Ack:

@@ -66,6 +66,7 @@ STATEMENTS = (
         run_count INTEGER DEFAULT '0' NOT NULL,
         message_count INTEGER DEFAULT '0' NOT NULL,
         head_message_id TEXT,
+        forked_from TEXT,
         archived_at BIGINT,
         created_at BIGINT NOT NULL,
         updated_at BIGINT NOT NULL,
@@ -96,6 +97,7 @@ STATEMENTS = (
         id TEXT NOT NULL,
         name TEXT NOT NULL,
         path TEXT NOT NULL,
+        checkpoint TEXT,
         created_at BIGINT NOT NULL,
         PRIMARY KEY (id),
         UNIQUE (name)
@@ -117,6 +119,8 @@ STATEMENTS = (
         branch TEXT,
         note TEXT NOT NULL,
         message_id TEXT,
+        protected BOOLEAN DEFAULT '0' NOT NULL,
+        pruned_at BIGINT,
         created_at BIGINT NOT NULL,
         PRIMARY KEY (id),
         UNIQUE (worktree, ref),
@@ -125,6 +129,9 @@ STATEMENTS = (
     """,
     """
     CREATE INDEX checkpoints_session ON checkpoints (session_id, created_at)
+    """,
+    """
+    CREATE INDEX checkpoints_worktree ON checkpoints (worktree, created_at)
     """,
     """
     CREATE TABLE grants (
@@ -162,7 +169,7 @@ STATEMENTS = (
         created_at BIGINT NOT NULL,
         taken_at BIGINT,
         PRIMARY KEY (id),
-        CHECK (state IN ('pending', 'taken', 'removed')),
+        CHECK (state IN ('pending', 'suspended', 'taken', 'removed')),
         FOREIGN KEY(session_id) REFERENCES sessions (id)
     )
     """,
@@ -183,6 +190,7 @@ STATEMENTS = (
         undone_by TEXT,
         txid TEXT,
         summary TEXT NOT NULL,
+        scope TEXT NOT NULL,
         created_at BIGINT NOT NULL,
         committed_at BIGINT,
         PRIMARY KEY (id),
@@ -217,6 +225,7 @@ STATEMENTS = (
         files_changed TEXT NOT NULL,
         checkpoint_id TEXT,
         after_checkpoint_id TEXT,
+        no_checkpoint TEXT,
         cancel_by TEXT,
         superseded BOOLEAN DEFAULT '0' NOT NULL,
         created_at BIGINT NOT NULL,
@@ -272,6 +281,32 @@ STATEMENTS = (
     """,
     """
     CREATE INDEX messages_run ON messages (run_id)
+    """,
+    """
+    CREATE TABLE notices (
+        id TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        restore_id TEXT NOT NULL,
+        text TEXT NOT NULL,
+        message_id TEXT,
+        created_at BIGINT NOT NULL,
+        PRIMARY KEY (id),
+        FOREIGN KEY(session_id) REFERENCES sessions (id),
+        FOREIGN KEY(restore_id) REFERENCES restores (id)
+    )
+    """,
+    """
+    CREATE INDEX notices_untold ON notices (session_id) WHERE message_id IS NULL
+    """,
+    """
+    CREATE TABLE suspensions (
+        restore_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        item_id TEXT NOT NULL,
+        told TEXT NOT NULL,
+        PRIMARY KEY (restore_id, kind, item_id),
+        FOREIGN KEY(restore_id) REFERENCES restores (id)
+    )
     """,
     """
     CREATE TABLE tool_calls (
@@ -333,7 +368,7 @@ STATEMENTS = (
         decided_at BIGINT,
         message TEXT,
         PRIMARY KEY (id),
-        CHECK (state IN ('open', 'allowed', 'rejected', 'expired', 'cancelled')),
+        CHECK (state IN ('open', 'suspended', 'allowed', 'rejected', 'expired', 'cancelled')),
         FOREIGN KEY(session_id) REFERENCES sessions (id),
         FOREIGN KEY(run_id) REFERENCES runs (id),
         FOREIGN KEY(call_id) REFERENCES tool_calls (id)
@@ -360,7 +395,7 @@ STATEMENTS = (
         answered_by TEXT,
         answered_at BIGINT,
         PRIMARY KEY (id),
-        CHECK (state IN ('open', 'answered', 'expired', 'cancelled')),
+        CHECK (state IN ('open', 'suspended', 'answered', 'expired', 'cancelled')),
         FOREIGN KEY(session_id) REFERENCES sessions (id),
         FOREIGN KEY(run_id) REFERENCES runs (id),
         FOREIGN KEY(call_id) REFERENCES tool_calls (id)
