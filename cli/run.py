@@ -224,6 +224,7 @@ def end_of(run: RunView, seq: int) -> Event:
         turns=run.turns,
         tool_calls=run.tool_calls,
         checkpoint_id=run.checkpoint_id,
+        no_checkpoint=run.no_checkpoint,
     )
     raw = msgspec.Raw(msgspec.json.encode(data))
     return Event(seq, 0, run.session_id, run.id, f"run.{run.state}", run.ended_at or "", raw)

@@ -268,7 +268,9 @@ def restore(view: views.RestoreView, *, undoes: bool = False) -> RenderableType:
     title = "Would turn back to" if view.dry_run else "Turned back to"
     parts: list[RenderableType] = [Text(f"{title} {view.checkpoint}", style="bold")]
     parts += _paths("written", view.restored, "cyan") + _paths("created", view.created, "green")
-    parts += _paths("deleted", view.deleted, "red") + _paths("in conflict", view.conflicts, "bold red")
+    parts += _paths("deleted", view.deleted, "red") + _paths(
+        "in conflict", [conflict.path for conflict in view.conflicts], "bold red"
+    )
     parts += _paths("index", view.index_changes, "cyan")
     parts += [Text(f"  kept         {clean_path(kept.path)}: {clean_line(kept.reason)}") for kept in view.kept]
     if view.messages:
@@ -277,12 +279,9 @@ def restore(view: views.RestoreView, *, undoes: bool = False) -> RenderableType:
     if undoes:
         comes = "would come back" if view.dry_run else "came back"
         parts.append(Text(f"  conversation {comes}, where the restore had put it aside"))
-    if view.prompts_cancelled or view.approvals_cancelled:
-        waiting = (
-            f"{plural(len(view.prompts_cancelled), 'prompt')}, {plural(len(view.approvals_cancelled), 'approval')}"
-        )
-        parts.append(Text(f"  cancelled    {waiting}"))
-    parts += [Text("  HEAD         was moved by commits since then")] if view.head_moved else []
+    parts += [Text(f"  cancelled    {item.kind} {clean_line(item.text)}", "yellow") for item in view.cancelled]
+    parts += [Text(f"  taken up     {item.kind} {clean_line(item.text)}") for item in view.resumed]
+    parts += [Text("  HEAD         moves back to the checkpoint's commit")] if view.head_moved else []
     parts += [Text(f"  note         {clean_line(note)}") for note in view.notes]
     parts += [Text(f"  not undone   {clean_line(effect.summary)}", "yellow") for effect in view.effects]
     if view.undo:

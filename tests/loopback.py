@@ -135,6 +135,7 @@ def session(id: str = "ses_1") -> SessionView:
         active_run_id=None,
         pending_prompts=0,
         last_seq=0,
+        forked_from=None,
         created_at="",
         updated_at="",
     )

@@ -7,11 +7,13 @@ that never reached its last operation is rolled back, one that passed its commit
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hub.checkpoint import trees
+from hub.checkpoint.elsewhere import linked_worktree
 from hub.checkpoint.failures import check_there, told
 from hub.checkpoint.folder_lock import FolderLock
 from hub.checkpoint.journal import DONE, PLAN, Transaction
@@ -160,12 +162,14 @@ class Engine(Keeping):
         head: bool = False,
         kept_head_ref: str | None = None,
         parts: Parts = no_parts,
+        elsewhere: bool = False,
     ) -> Plan:
         """Capture the present state under `undo_ref` and return the way from it to the target; carry nothing out.
 
         `paths`, relative to `root`, narrow it to these and what lies below; the index then stays. `reach` session takes
         back only what `owner` alone has changed since, by the `history` of captures in order of time; None chooses tree
         unless others have changed files as well. `head` moves the branch, too; `kept_head_ref` keeps what comes off it.
+        `elsewhere`: the target may be of another worktree of this repository.
         Raises as `capture` and `get`, UsageError invalid_params, and RefusedError: other_worktree, operation_changed
         (another merge or rebase than recorded), head_unknown, other_branch, head_not_ancestor, head_needs_tree.
         """
@@ -174,13 +178,29 @@ class Engine(Keeping):
             for ref in (undo_ref, kept_head_ref):
                 if ref is not None:
                     self._records.check_free(ref)
-            target = self._plans.target(target_ref)
+            target = self._plans.target(target_ref, elsewhere=elsewhere)
             now, draft = self._plans.draft(target, wish)
             held = self._with(parts, now, target.meta.parts)
             undo = self._record(undo_ref, now, labels, lambda: self._plans.draft(target, wish)[0], held)
             if undo.tree_digest != joined_digest(now.digest, held):
                 raise ConflictError("The worktree changes too fast to plan a restore.", code="files_moved")
             return self._plans.plan(target, undo, now, draft, wish)
+
+    def open_elsewhere(self, ref: str, directory: Path) -> Path:
+        """Make a linked worktree with a checkpoint's files and index, and return its top level.
+
+        Raises as `get`, ConflictError file_exists, RefusedError not_a_directory, head_unknown, no_repository.
+        """
+        with told():
+            return linked_worktree(self._store, self._records.find(ref), directory, lambda made: self._fill(made, ref))
+
+    def _fill(self, directory: Path, ref: str) -> None:
+        engine = Engine.open(directory, owner=self._owner)
+        empty = f"elsewhere/{secrets.token_hex(8)}"
+        plan = engine.plan(ref, undo_ref=empty, labels={}, elsewhere=True)
+        engine.apply(plan)
+        engine.finish(plan.txid)
+        engine.forget([empty])
 
     def preview(
         self,

@@ -70,14 +70,14 @@ class Keeping(ABC):
         with self._deleting():
             return self._pruner().prune(limits or Limits(), now or datetime.now(UTC), live, needed, dry_run=dry_run)
 
-    def purge(self, prefix: str, *, now: datetime | None = None) -> Pruned:
+    def purge(self, prefix: str, *, dry_run: bool = False, now: datetime | None = None) -> Pruned:
         """Delete all checkpoints of a session (the first part of its refs), or a single one, protected or not.
 
         In a repository the objects go when git cleans up by itself; in a shadow store now, but for what was written in
         the last two hours. Raises UsageError bad_ref for an empty prefix.
         """
         with self._deleting():
-            return self._pruner().purge(prefix, now or datetime.now(UTC))
+            return self._pruner().purge(prefix, now or datetime.now(UTC), dry_run=dry_run)
 
     def verify(self, *, repair: bool = False, deep: bool = False) -> Verified:
         """Look at every checkpoint of the repository and for leftovers in this worktree; `deep` reads every byte.

@@ -66,9 +66,11 @@ class Plans:
         self._snapshots = snapshots
         self._records = records
 
-    def target(self, ref: str) -> Found:
-        """Return the checkpoint to go to. Raises as `Records.find`, RefusedError other_worktree."""
+    def target(self, ref: str, *, elsewhere: bool = False) -> Found:
+        """Return the checkpoint to go to. Raises as `Records.find`, RefusedError other_worktree unless `elsewhere`."""
         found = self._records.find(ref)
+        if elsewhere:
+            return found
         here, there = root_of(self._store), found.state.root
         if here.id != there.id and (here.path, here.inode) != (there.path, there.inode):
             raise RefusedError(f"Checkpoint {ref} is of another worktree: {there.path}.", code="other_worktree")

@@ -45,17 +45,17 @@ class Pruner:
             doomed = prunable(held, limits, now=now, live=live, needed={*needed, *self._in_use()})
             return self._carry_out(held, doomed, _reasons(limits), now, dry_run=dry_run)
 
-    def purge(self, prefix: str, now: datetime) -> Pruned:
+    def purge(self, prefix: str, now: datetime, *, dry_run: bool) -> Pruned:
         """Delete the checkpoint of this name and all below it, protected ones too."""
         name = prefix.rstrip("/")
         if not name:
             raise UsageError("Say whose checkpoints are to be purged.", code="bad_ref")
-        with self._ledgers.alone():
+        with contextlib.nullcontext() if dry_run else self._ledgers.alone():
             held = self._held()
             sizes = {row.ref: row.bytes for row in held}
             refs = [ref for ref, _ in self._records.refs(parts=True) if f"{ref}/".startswith(f"{name}/")]
             doomed = [Doomed(ref=ref, why="purged", bytes=sizes.get(ref, 0)) for ref in refs]
-            return self._carry_out(held, doomed, {"purged": "purged on request"}, now, dry_run=False)
+            return self._carry_out(held, doomed, {"purged": "purged on request"}, now, dry_run=dry_run)
 
     def _carry_out(
         self,

@@ -240,9 +240,11 @@ class Units:
             self._forget_parts([row.ref for row in pruned.pruned])
         return pruned
 
-    def purge(self, prefix: str, *, now: datetime | None = None) -> Pruned:
+    def purge(self, prefix: str, *, dry_run: bool = False, now: datetime | None = None) -> Pruned:
         """Delete all checkpoints of a session, with their parts; see `Engine.purge`."""
-        pruned = self._first.purge(prefix, now=now)
+        pruned = self._first.purge(prefix, dry_run=dry_run, now=now)
+        if dry_run:
+            return pruned
         self._forget_parts([row.ref for row in pruned.pruned])
         return pruned
 

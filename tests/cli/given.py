@@ -61,6 +61,7 @@ def session(**change: Any) -> SessionView:
         "active_run_id": None,
         "pending_prompts": 0,
         "last_seq": 0,
+        "forked_from": None,
         "created_at": AT,
         "updated_at": AT,
     }
@@ -96,6 +97,7 @@ def run_view(**change: Any) -> RunView:
         "cost": None,
         "files_changed": [],
         "checkpoint_id": None,
+        "no_checkpoint": None,
         "superseded": False,
         "created_at": AT,
         "started_at": AT,
@@ -161,6 +163,8 @@ def checkpoint(**change: Any) -> CheckpointView:
         "head": "c0ffee",
         "branch": "main",
         "note": "",
+        "protected": False,
+        "pruned_at": None,
         "created_at": AT,
     }
     return CheckpointView(**{**fields, **change})
@@ -171,19 +175,22 @@ def restore(**change: Any) -> RestoreView:
         "dry_run": False,
         "checkpoint": CHECKPOINT,
         "undo": "ckp_undo",
+        "reach": "tree",
         "restored": ["a.py"],
         "created": [],
         "deleted": [],
+        "changes": [],
         "kept": [],
         "conflicts": [],
         "index_changes": [],
         "head_moved": False,
+        "head": None,
         "notes": [],
         "effects": [],
         "messages": 0,
         "runs": [],
-        "prompts_cancelled": [],
-        "approvals_cancelled": [],
+        "cancelled": [],
+        "resumed": [],
     }
     return RestoreView(**{**fields, **change})
 

@@ -195,7 +195,7 @@ def test_restore_without_an_id_takes_the_newest_that_is_no_undo_point(hub: FakeH
 
 def test_restore_tells_what_it_cannot_undo(hub: FakeHub, call: Call) -> None:
     effect = EffectView(run_id="run_1", call_id="call_1", summary="ran: curl example.org", at=AT)
-    kept = KeptView(path="build/", reason="ignored")
+    kept = KeptView(path="build/", reason="ignored", author=None)
     hub.answers["checkpoint.restore"] = given.restore(effects=[effect], kept=[kept], head_moved=True)
     shown = call("checkpoint", "restore", CHECKPOINT).out
     assert "ran: curl example.org" in shown
@@ -224,7 +224,7 @@ def test_what_a_restore_and_an_undo_say_of_the_way_back(hub: FakeHub, call: Call
 
 
 def test_workspaces(hub: FakeHub, call: Call, tmp_path: Path) -> None:
-    view = WorkspaceView(id="wsp_1", name="shop", path=str(tmp_path), created_at=AT)
+    view = WorkspaceView(id="wsp_1", name="shop", path=str(tmp_path), checkpoint=None, created_at=AT)
     hub.answers |= {
         "workspace.add": view,
         "workspace.list": [view],

@@ -73,18 +73,22 @@ async def test_a_steer_stops_a_call_that_waits_for_its_turn(hubs: Callable[..., 
 async def test_interrupting_for_a_restore_keeps_the_next_prompt_out_until_it_is_done(
     hubs: Callable[..., HubProcess], tmp_path: Path
 ) -> None:
-    repo, edit = make_repo(tmp_path / "repo"), scenario(tmp_path / "e.yaml", EDIT)
+    long = "turns: [{tool_calls: [{name: run_commands, arguments: {commands: ['touch began; sleep 90']}}]}, {text: ok}]"
+    repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "long.yaml", long)
     hub = await hubs().start()
     async with await hub.client() as client:
         made = await client.call("checkpoint.create", workspace=str(repo))
-        one = await submit(client, repo, edit)
-        await waiting_for(client, one.session_id)
-        await client.call("prompt.submit", session_id=one.session_id, text="next", mode="follow_up")
-        await client.call("checkpoint.restore", checkpoint_id=made.id, interrupt=True)
-        while (await client.call("run.list", session_id=one.session_id))[0].state != "waiting":
+        one = await submit(client, repo, model, auto_approve=["all"])
+        while not (repo / "began").exists():
+            await asyncio.sleep(0.02)
+        await client.call("prompt.submit", session_id=one.session_id, text="next", run={"auto_approve": ["all"]})
+        done = await client.call("checkpoint.restore", checkpoint_id=made.id, interrupt=True)
+        assert done.deleted == ["began"]
+        while not (repo / "began").exists():
             await asyncio.sleep(0.02)
         states = [run.state for run in await client.call("run.list", session_id=one.session_id)]
-        assert states == ["waiting", "cancelled"]
+        assert states == ["running", "cancelled"]
+        await client.call("run.cancel", session_id=one.session_id)
     assert hub.stop() == 0
 
 

@@ -185,21 +185,21 @@ async def test_a_capture_leaves_the_repository_as_it_was(hubs: Callable[..., Hub
 
 async def test_a_restore_waits_for_no_run_and_overtakes_none(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
     repo = prepare(tmp_path / "repo")
-    asks = "turns: [{tool_calls: [{name: run_commands, arguments: {commands: ['true']}}]}, {text: ok}]"
-    model = scenario(tmp_path / "ask.yaml", asks)
+    long = "turns: [{tool_calls: [{name: run_commands, arguments: {commands: ['touch began; sleep 90']}}]}, {text: ok}]"
+    model = scenario(tmp_path / "long.yaml", long)
     hub = await hubs().start()
     async with await hub.client() as client:
-        accepted = await submit(client, repo, model)
-        await collect(client, accepted.session_id, {"run.waiting"})
-        while not (found := await client.call("checkpoint.list", session_id=accepted.session_id)):
+        accepted = await submit(client, repo, model, auto_approve=["all"])
+        while not (repo / "began").exists():
             await asyncio.sleep(0.02)
+        found = await client.call("checkpoint.list", session_id=accepted.session_id)
         with pytest.raises(RefusedError) as caught:
             await client.call("checkpoint.restore", checkpoint_id=found[0].id)
         assert caught.value.code == "run_active"
         await client.call("checkpoint.restore", checkpoint_id=found[0].id, interrupt=True)
         (run,) = await client.call("run.list", session_id=accepted.session_id)
         assert (run.state, run.superseded) == ("cancelled", True)
-        assert await client.call("approval.list") == []
+        assert not (repo / "began").exists()
 
 
 async def test_what_is_not_there_is_told(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from hub.errors import UsageError
 
-LATEST = 1
+LATEST = 2
 _PREFIX = "m"
 
 log = logging.getLogger(__name__)
