@@ -74,7 +74,7 @@ def refs(w: World) -> list[str]:
     return w.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/turnback").decode().split()
 
 
-@pytest.mark.parametrize("left", [0, 8 << 10, 40 << 10])
+@pytest.mark.parametrize("left", [0, pytest.param(8 << 10, marks=pytest.mark.slow), 40 << 10])
 def test_a_capture_on_a_full_disk(small: World, left: int) -> None:
     """It is complete, or it is refused and there is no ref; afterwards all works."""
     engine = small.engine()
@@ -112,7 +112,7 @@ def test_a_disk_with_little_left_is_not_filled_up(mounted: Path) -> None:
     assert refs(world) == []
 
 
-@pytest.mark.parametrize("left", [0, 40 << 10])
+@pytest.mark.parametrize("left", [0, pytest.param(40 << 10, marks=pytest.mark.slow)])
 def test_a_restore_on_a_full_disk(small: World, left: int) -> None:
     """What cannot be staged is not begun: every byte is where it was, and later it goes."""
     for number in range(8):
@@ -137,7 +137,15 @@ def test_a_restore_on_a_full_disk(small: World, left: int) -> None:
     assert differing(before, small.state()) == {}
 
 
-@pytest.mark.parametrize("end", ["finish", "abort", "recover forward", "recover back"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "finish",
+        "abort",
+        pytest.param("recover forward", marks=pytest.mark.slow),
+        pytest.param("recover back", marks=pytest.mark.slow),
+    ],
+)
 def test_a_restore_is_ended_on_a_full_disk(small: World, end: str) -> None:
     """The disk got full after everything was applied."""
     engine, before = small.engine(), small.state()
@@ -451,10 +459,10 @@ def test_a_ref_deleted_by_hand(w: World) -> None:
 @pytest.mark.parametrize(
     ("what", "how"),
     [
-        ("worktree/lost.txt", "missing"),
+        pytest.param("worktree/lost.txt", "missing", marks=pytest.mark.slow),
         ("worktree/lost.txt", "damaged"),
         ("index", "missing"),
-        ("meta.json", "damaged"),
+        pytest.param("meta.json", "damaged", marks=pytest.mark.slow),
         ("", "missing"),
         pytest.param("worktree", "missing", marks=pytest.mark.slow),
         pytest.param("worktree", "damaged", marks=pytest.mark.slow),

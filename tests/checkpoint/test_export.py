@@ -47,7 +47,7 @@ def shell(lines: tuple[str, ...], folder: Path) -> None:
     subprocess.run(["sh", "-ec", "\n".join(lines)], cwd=folder, env=ENVIRONMENT, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
+@pytest.mark.parametrize("algorithm", ["sha1", pytest.param("sha256", marks=pytest.mark.slow)])
 def test_plain_git_reads_what_was_exported(tmp_path: Path, algorithm: str) -> None:
     w = fill(World(tmp_path / "w", f"--object-format={algorithm}"))
     engine = w.engine()
@@ -102,9 +102,9 @@ def remote(w: World, tmp_path: Path, *settings: tuple[str, str]) -> World:
 
 PUBLISHING = [
     [("mirror", "true")],
-    [("push", "refs/*:refs/*")],
+    pytest.param([("push", "refs/*:refs/*")], marks=pytest.mark.slow),
     [("push", "+refs/*:refs/*")],
-    [("push", "refs/heads/*"), ("push", "refs/turnback/*:refs/x/*")],
+    pytest.param([("push", "refs/heads/*"), ("push", "refs/turnback/*:refs/x/*")], marks=pytest.mark.slow),
     [("push", "refs/heads/*"), ("push", "^refs/turnback/*"), ("push", "+refs/t*:refs/x/*")],
 ]
 

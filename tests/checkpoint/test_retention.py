@@ -426,7 +426,14 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("step", ["prune:noting", "prune:deleting", "prune:tidying"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("prune:noting", marks=pytest.mark.slow),
+        "prune:deleting",
+        pytest.param("prune:tidying", marks=pytest.mark.slow),
+    ],
+)
 def test_a_prune_that_is_cut_short_leaves_all_or_none(w: World, step: str) -> None:
     """Nothing is said to be pruned that is still there, and the next one ends what was begun."""
     engine = capture(w, "ses/4")

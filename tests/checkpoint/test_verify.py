@@ -61,7 +61,15 @@ def test_nothing_there_at_all(tmp_path: Path) -> None:
     assert World(tmp_path / "w").engine().verify(repair=True, deep=True).checkpoints == 0
 
 
-@pytest.mark.parametrize("name", ["worktree/a.txt", "worktree", "index", "worktree/dir/sub"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "worktree/a.txt",
+        pytest.param("worktree", marks=pytest.mark.slow),
+        "index",
+        pytest.param("worktree/dir/sub", marks=pytest.mark.slow),
+    ],
+)
 def test_missing_objects_are_named(w: World, name: str) -> None:
     engine = w.engine()
     w.put("dir/sub/own.txt", "only here\n")
@@ -160,7 +168,7 @@ def killed(w: World, step: str) -> Engine:
 @pytest.mark.parametrize(
     ("step", "kind", "content"),
     [
-        ("staging", "transaction", b"at ses/3\n"),
+        pytest.param("staging", "transaction", b"at ses/3\n", marks=pytest.mark.slow),
         ("write:0", "unfinished_restore", b"at ses/3\n"),
         ("cleaning", "transaction", b"at ses/1\n"),
     ],
