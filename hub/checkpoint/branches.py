@@ -74,7 +74,7 @@ def name_of(branch: str | None) -> str:
 
 def move(store: Store, operation: HeadOperation, reason: str) -> None:
     """Keep the old tip, then move the branch. Raises ConflictError head_moved, ref_exists."""
-    head, branch = head_of(store.user, store.git_dir)
+    head, branch = head_of(store.user, store.git_dir, store.common_dir)
     if (head, branch or "HEAD") != (operation.old, operation.ref):
         raise ConflictError("HEAD has moved since the restore was planned.", code="head_moved")
     if operation.kept_ref is not None:

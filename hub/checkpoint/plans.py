@@ -65,6 +65,7 @@ class Plans:
         self._store = store
         self._snapshots = snapshots
         self._records = records
+        self._last: tuple[str, State, State] | None = None  # id, present state and target of the last plan
 
     def target(self, ref: str, *, elsewhere: bool = False) -> Found:
         """Return the checkpoint to go to. Raises as `Records.find`, RefusedError other_worktree unless `elsewhere`."""
@@ -133,8 +134,10 @@ class Plans:
         """Return the whole plan."""
         ahead = self._ahead(now.state, target.state, draft.head)
         told = notes(now.state, target.state, ahead, draft, whole=wish.paths is None)
+        txid = secrets.token_hex(8)
+        self._last = txid, now.state, target.state
         return Plan(
-            txid=secrets.token_hex(8),
+            txid=txid,
             target=checkpoint_of(target),
             undo=undo,
             writes=tuple(draft.writes),
@@ -164,22 +167,28 @@ class Plans:
 
         Raises ConflictError: checkpoint_moved, head_moved, and index_moved unless the caller keeps what moved.
         """
-        now, target = self._records.find(plan.undo.ref), self._records.find(plan.target.ref)
-        if (now.commit, target.commit) != (plan.undo.commit, plan.target.commit):
-            raise ConflictError("A checkpoint of this plan is not what it was.", code="checkpoint_moved")
-        self._check_head(now.state)
+        now, target = self._states(plan)
+        self._check_head(now)
         staged = self._snapshots.index()
-        moved = staged.state.digest != now.state.index.digest
+        moved = staged.state.digest != now.index.digest
         if moved and on_conflict != "keep-mine":
             raise ConflictError("The index has changed since the restore was planned.", code="index_moved")
         if moved or not plan.restores_index:
             return None
-        return IndexWork(
-            now=now.state.index, target=target.state.index, names=plan.index_names, checksum=staged.checksum
-        )
+        return IndexWork(now=now.index, target=target.index, names=plan.index_names, checksum=staged.checksum)
+
+    def _states(self, plan: Plan) -> tuple[State, State]:
+        """Return the state that a plan starts from and its target's: remembered, if their refs are as they were."""
+        both = (plan.undo, plan.target)
+        if self._last and self._last[0] == plan.txid and all(self._records.loose(c.ref) == c.commit for c in both):
+            return self._last[1:]
+        now, target = (self._records.find(checkpoint.ref) for checkpoint in both)
+        if (now.commit, target.commit) != (plan.undo.commit, plan.target.commit):
+            raise ConflictError("A checkpoint of this plan is not what it was.", code="checkpoint_moved")
+        return now.state, target.state
 
     def _check_head(self, state: State) -> None:
-        head = operations.head_of(self._store.user, self._store.git_dir)
+        head = operations.head_of(self._store.user, self._store.git_dir, self._store.common_dir)
         operation = operations.operation_of(self._store.git_dir)
         if (*head, operation) != (state.head, state.branch, state.operation):
             raise ConflictError("HEAD has moved since the restore was planned.", code="head_moved")

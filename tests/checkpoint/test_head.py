@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.operations import head_of
 from hub.checkpoint.values import Plan
 from hub.errors import ConflictError, RefusedError, TurnbackError, UsageError
 from tests.checkpoint.world import World, differing
@@ -316,3 +317,26 @@ def test_killed_while_the_branch_comes_back(world: World, tmp_path: Path) -> Non
 @pytest.mark.parametrize("end", ["finish", "abort"])
 def test_killed_at_every_step_with_the_branch(world: World, tmp_path: Path, end: str) -> None:
     assert "before" in kill_at(world, tmp_path, end, [])
+
+
+def test_head_is_read_wherever_git_keeps_it(world: World) -> None:
+    """In a file of its own, packed, packed and then moved, detached, on no commit: as git says."""
+
+    def told() -> tuple[str | None, str | None]:
+        git_dir = world.path(".git")
+        view = world.engine()._store.user
+        return head_of(view, git_dir, git_dir)
+
+    assert told() == (tip(world), "refs/heads/main")
+    world.git("branch", "main2", "HEAD~1")
+    world.git("pack-refs", "--all")
+    assert not world.exists(".git/refs/heads/main")
+    assert told() == (tip(world), "refs/heads/main")
+    world.git("commit", "-q", "--allow-empty", "-m", "moved on")
+    assert told() == (tip(world), "refs/heads/main")
+    world.git("checkout", "-q", "--detach", "main2")
+    assert told() == (tip(world), None)
+    world.git("checkout", "-q", "--orphan", "fresh")
+    assert told() == (None, "refs/heads/fresh")
+    world.put(".git/refs/heads/fresh", "ref: refs/heads/main2\n")
+    assert told() == (tip(world, "main2"), "refs/heads/fresh")
