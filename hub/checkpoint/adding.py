@@ -8,9 +8,12 @@ then named.
 import os
 import stat
 import time
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import NamedTuple
+
+import msgspec
 
 from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, unreadable
 from hub.checkpoint.finding import Work
@@ -19,6 +22,7 @@ from hub.checkpoint.private import PrivateIndex
 from hub.checkpoint.side import Store
 from hub.checkpoint.values import CheckpointError
 
+MISSING = -1
 AT_ONCE = 10_000
 """About as many files are looked at, then read, at a time."""
 
@@ -157,17 +161,38 @@ class Adder:
                 self._known.fresh.pop(name, None)
 
 
-def read_bits(top: bytes, names: Iterable[bytes], since_ns: int) -> tuple[dict[int, list[bytes]], dict[bytes, Look]]:
-    """Return files by their permission bits, and what those are like that changed after `since_ns`."""
-    groups: dict[int, list[bytes]] = defaultdict(list)
-    fresh: dict[bytes, Look] = {}
+class Seen(msgspec.Struct):
+    """What many files are like: those of each set of permission bits, the size of each in order (MISSING where there is
+    none), and those that changed so late that a later change might not show.
+    """
+
+    groups: dict[int, list[bytes]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    sizes: "array[int]" = msgspec.field(default_factory=lambda: array("q"))
+    fresh: dict[bytes, Look] = msgspec.field(default_factory=dict)
+
+    def without(self, names: Collection[bytes]) -> None:
+        """Forget some files."""
+        for bits, some in self.groups.items():
+            self.groups[bits] = [name for name in some if name not in names]
+
+
+def look_at(top: bytes, names: Iterable[bytes], since_ns: int) -> Seen:
+    """Return what files are like; regular ones alone have permission bits."""
+    seen = Seen()
     looked_ns = time.time_ns()
-    for name, found in looks(top, names):
-        if stat.S_ISREG(found.mode):
-            groups[found.mode & PERMISSIONS].append(name)
-            if found.changed_ns >= since_ns:
-                fresh[name] = settled(found, looked_ns)
-    return groups, fresh
+    prefix = os.path.join(top, b"")
+    for name in names:
+        try:
+            status = os.lstat(prefix + name)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            seen.sizes.append(MISSING)
+            continue
+        seen.sizes.append(status.st_size)
+        if stat.S_ISREG(status.st_mode):
+            seen.groups[status.st_mode & PERMISSIONS].append(name)
+            if status.st_ctime_ns >= since_ns:
+                seen.fresh[name] = settled(_looked(status), looked_ns)
+    return seen
 
 
 def hidden_changes(top: bytes, fresh: dict[bytes, Look]) -> set[bytes]:

@@ -12,6 +12,8 @@ FILES = (
     *(b"BISECT_LOG", b"BISECT_START", b"BISECT_NAMES", b"BISECT_TERMS", b"BISECT_EXPECTED_REV"),
 )
 _OID = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
+PACKED_BYTES = 1 << 20
+"""So much of a list of packed refs is read here; git finds its way in a longer one faster."""
 STAND_IN = "refs/heads/.invalid"
 """What the file HEAD says where git keeps refs in another format."""
 
@@ -45,8 +47,19 @@ def _tip(head: bytes, common_dir: bytes) -> str | None:
             with open(os.path.join(common_dir, branch), "rb") as stream:
                 head = stream.read().strip()
         except OSError:
-            return None  # packed, or there is none: git knows
+            head = _packed(common_dir, branch)
     return head.decode() if _OID.fullmatch(head) else None
+
+
+def _packed(common_dir: bytes, branch: bytes) -> bytes:
+    """Return the commit of a branch that has no file of its own, nothing where git had better be asked."""
+    try:
+        with open(os.path.join(common_dir, b"packed-refs"), "rb") as stream:
+            content = stream.read(PACKED_BYTES)
+    except OSError:
+        return b""
+    start = content.find(b" " + branch + b"\n")
+    return content[:start].rpartition(b"\n")[2] if start >= 0 else b""
 
 
 def operation_of(git_dir: bytes) -> dict[str, str]:

@@ -33,9 +33,21 @@ class PrivateIndex:
         """Return whether there is one."""
         return os.path.exists(self._store.index)
 
+    def drop(self) -> None:
+        """Remove it, with the parts that are shared by its versions."""
+        side_dir = self._store.side_dir
+        shared = [name for name in os.listdir(side_dir) if name.startswith(b"sharedindex.")]
+        for path in (self._store.index, *(os.path.join(side_dir, name) for name in shared)):
+            if os.path.lexists(path):
+                os.unlink(path)
+
     def names(self) -> list[bytes]:
         """Return every file that it has, in git's order."""
         return self._side.run("ls-files", "-z").split(b"\0")[:-1] if self.exists() else []
+
+    def count(self) -> int:
+        """Return how many files it has."""
+        return self._side.run("ls-files", "-z").count(b"\0") if self.exists() else 0
 
     def start_comparing(self) -> Call:
         """Start to ask which of its files may differ on disk; `compared` takes the answer."""

@@ -8,83 +8,82 @@ Not promised: to see that a filter, configured no longer, once gave another cont
 
 import os
 import shutil
-from array import array
+from concurrent.futures import ThreadPoolExecutor
 
+from hub.checkpoint.adding import Seen, look_at
 from hub.checkpoint.repository import Repository
 from hub.checkpoint.side import Store
 from hub.checkpoint.staging import Staged
 
 CONVERTING = ("filter", "working-tree-encoding")
 """Attributes under which equal sizes prove nothing."""
+ATTRIBUTES = b".gitattributes"
 UNSET = (b"unspecified", b"unset")
 EXTENSIONS = (b"link", b"FSMN", b"UNTR", b"sdir")
 """Marks of what ties an index to the place where it lies: another file, a monitor, an untracked cache."""
-MISSING = -1
 
 
 class Seeder:
     """Makes the private index of one worktree from the copy of the user's that was read last."""
 
-    def __init__(self, store: Store, staged: Staged) -> None:
+    def __init__(self, store: Store, staged: Staged, since_ns: int) -> None:
         self._store = store
         self._staged = staged
+        self._since_ns = since_ns
         self._copy = store.index_copy
 
-    def seed(self) -> None:
-        """Make the private index; there is none yet. It may stay missing: then every file is read."""
+    def seed(self) -> Seen | None:
+        """Make the private index, there is none yet; return what its files are like. None: every file is to be read."""
         state = self._staged.state
         if state.raw is not None or state.stages or not os.path.exists(self._copy):
-            return
-        unfit = self._unfit()
+            return None
+        seen, unfit = self._judged()
         seed = self._store.index + b".seed"
         shutil.copy2(self._copy, seed)  # git tells from its time which stat data to distrust
         if unfit or _is_tied(seed):
             self._drop(self._store.user.with_index(seed), unfit)
         os.rename(seed, self._store.index)
+        seen.without(unfit)
+        return seen
 
-    def _drop(self, view: Repository, unfit: list[bytes]) -> None:
+    def _drop(self, view: Repository, unfit: set[bytes]) -> None:
         null = self._store.null_oid.encode()
-        lines = b"".join(b"0 %b\t%b\0" % (null, name) for name in unfit)
+        lines = b"".join(b"0 %b\t%b\0" % (null, name) for name in sorted(unfit))
         flags = ("--no-split-index", "--no-fsmonitor", "--no-untracked-cache", "--force-write-index")
         view.run("update-index", *flags, "-z", "--index-info", stdin=lines)
 
-    def _unfit(self) -> list[bytes]:
-        """Return the entries that may stand for other bytes than the file's."""
+    def _judged(self) -> tuple[Seen, set[bytes]]:
+        """Return what the files are like, and the entries that may stand for other bytes than the file's."""
         rows = self._store.user.with_index(self._copy).run("ls-files", "-z", "--stage").split(b"\0")[:-1]
-        sizes = self._sizes(rows)
+        oids = b"".join(row.split(b" ", 2)[1] + b"\n" for row in rows)
         names = [row.split(b"\t", 1)[1] for row in rows]
         del rows
-        converted = self._converted(names)
-        prefix = os.path.join(self._store.top, b"")
-        return [
-            name
-            for name, size in zip(names, sizes, strict=True)
-            if size == MISSING or name in converted or name in self._staged.submodules or _size(prefix + name) != size
-        ]
-
-    def _sizes(self, rows: list[bytes]) -> "array[int]":
-        """Return the size of each entry's object in the order of the entries."""
-        oids = b"\n".join(row.split(b" ", 2)[1] for row in rows)
-        out = self._store.user.run("cat-file", "--batch-check=%(objectsize)", stdin=oids + b"\n" if oids else b"")
-        return array("q", (int(line) if line.isdigit() else MISSING for line in out.splitlines()))
+        call = self._store.user.start("cat-file", "--batch-check=%(objectsize)", stdin=oids)
+        with ThreadPoolExecutor(1) as other:  # git looks objects up while files are looked at here
+            answer = other.submit(call.finish, self._store.user.time_left())
+            seen = look_at(self._store.top, names, self._since_ns)
+            stored = answer.result().splitlines()
+        converted = self._converted(names) | self._staged.submodules
+        rows_of_three = zip(names, seen.sizes, stored, strict=True)
+        unfit = {name for name, size, line in rows_of_three if not line.isdigit() or int(line) != size}
+        return seen, unfit | converted
 
     def _converted(self, names: list[bytes]) -> set[bytes]:
         """Return the files with attributes under which git may store other bytes of equal length."""
+        if not (self._store.has_attributes() or any(name.endswith(ATTRIBUTES) for name in names)):
+            return set()
         lines = b"".join(name + b"\0" for name in names)
         view = self._store.user.with_environment({"GIT_ATTR_NOSYSTEM": "0"})
         fields = view.run("check-attr", "-z", "--stdin", *CONVERTING, stdin=lines).split(b"\0")[:-1]
         return {name for name, value in zip(fields[::3], fields[2::3], strict=True) if value not in UNSET}
 
 
+def is_attributes(name: bytes) -> bool:
+    """Return whether a file says what git is to do with others."""
+    return name.rpartition(b"/")[2] == ATTRIBUTES
+
+
 def _is_tied(index: bytes) -> bool:
     with open(index, "rb") as stream:
         content = stream.read()
     return any(mark in content for mark in EXTENSIONS)
-
-
-def _size(path: bytes) -> int:
-    """Return a file's size; a missing one may be what it wants, for git sees that it is missing."""
-    try:
-        return os.lstat(path).st_size
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return MISSING

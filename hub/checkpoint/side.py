@@ -30,8 +30,8 @@ CONFIG = """[core]
 [extensions]
 \tobjectFormat = {algorithm}
 """
-SIDE_SETTINGS = {"core.fsync": "none"}
-"""What git writes for us is made durable when it moves into the user's store."""
+SIDE_SETTINGS = {"core.fsync": "none", "core.splitIndex": "true"}
+"""What git writes for us is made durable when it moves into the user's store; an index is written in part."""
 
 
 class Store:
@@ -93,6 +93,11 @@ class Store:
     def elsewhere(self, ref: str) -> RefusedError | None:
         """Return why a checkpoint that is not here is in another store, None when it is nowhere; see `shadow`."""
         return None
+
+    def has_attributes(self) -> bool:
+        """Return whether attributes are set outside the worktree; those in it are files among others."""
+        places = (os.path.join(self.common_dir, b"info", b"attributes"), *self._settings.attributes_files())
+        return any(os.path.exists(place) for place in places)
 
     def _key(self, config: bytes, exclude: bytes) -> str:
         """Return what is equal as long as the ignore rules outside the worktree are."""

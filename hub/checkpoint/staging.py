@@ -16,6 +16,13 @@ from hub.checkpoint.side import Store
 
 STAGES = ("1", "2", "3")
 INTENT_TO_ADD = 0x20000000
+SUBMODULE = b"160000"
+TRAILER = 32
+"""Bytes at the end of an index that hold git's hash over it, of either kind."""
+NO_HASH = bytes(20)
+"""What stands there when git was told to leave the hash out."""
+_ENTRY = re.compile(rb"(?:H (?:100644|100755|120000) [0-9a-f]+ 0|([^\t]*))\t([^\0]*)\0")
+"""An entry as `ls-files` prints it; the first group is empty for an ordinary one."""
 _DEBUG = re.compile(rb"([^\0]*)\0  ctime: .*?flags: ([0-9a-f]+)\n", re.DOTALL)
 
 
@@ -30,7 +37,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """The user's index as it was read: its state, its tracked paths (submodules apart), and its file's SHA-256."""
+    """The user's index as it was read: its state, its tracked paths (submodules apart), and its file's checksum."""
 
     state: IndexState
     names: frozenset[bytes]
@@ -60,18 +67,22 @@ class IndexReader:
         if os.path.exists(self._store.user_index):
             shutil.copy2(self._store.user_index, copy)
         checksum = checksum_of(copy)
-        rows = _rows(view)
-        state = self._state(view, copy, rows)
-        plain = frozenset(row.name for row in rows if row.mode != b"160000")
-        return Staged(state, plain, frozenset(row.name for row in rows if row.mode == b"160000"), checksum)
+        out = view.run("ls-files", "-z", "--stage", "-v")
+        names, odd = _sorted_out(out)
+        state = self._state(view, copy, out, odd)
+        submodules = frozenset(row.name for row in odd if row.mode == SUBMODULE)
+        return Staged(state, names, submodules, checksum)
 
-    def _state(self, view: Repository, copy: bytes, rows: list[Row]) -> IndexState:
+    def _state(self, view: Repository, copy: bytes, out: bytes, odd: list[Row]) -> IndexState:
         intents = _intents(view, copy)
-        digest = hashlib.sha256(b"\0".join(b" ".join((r.tag, r.mode, r.oid, r.stage, r.name)) for r in rows))
+        digest = hashlib.sha256(out)
         digest.update(b"\0\0" + b"\0".join(intents))
-        special = bool(intents) or any(row.tag != b"H" for row in rows)
-        staged = {stage: [row for row in rows if row.stage == stage.encode()] for stage in STAGES}
-        tree = self._tree([r for r in rows if r.stage == b"0"]) if any(staged.values()) else _write_tree(view)
+        special = bool(intents) or any(row.tag != b"H" for row in odd)
+        staged = {stage: [row for row in odd if row.stage == stage.encode()] for stage in STAGES}
+        if any(staged.values()):
+            tree = self._tree([row for row in map(_row, out.split(b"\0")[:-1]) if row.stage == b"0"])
+        else:
+            tree = _write_tree(view)
         return IndexState(
             tree=tree,
             stages={stage: self._tree(some) for stage, some in staged.items() if some},
@@ -90,21 +101,37 @@ class IndexReader:
 
 
 def checksum_of(path: bytes) -> str:
-    """Return the SHA-256 of a file's bytes, an empty text when there is none."""
+    """Return what is equal for equal index files, an empty text when there is none."""
     try:
         with open(path, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(max(size - TRAILER, 0))
+            end = stream.read()
+            if any(end[-len(NO_HASH) :]):  # git's own hash over all the rest
+                return hashlib.sha256(b"%d " % size + end).hexdigest()
+            stream.seek(0)
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except FileNotFoundError:
         return ""
 
 
-def _rows(view: Repository) -> list[Row]:
-    rows = []
-    for line in view.run("ls-files", "-z", "--stage", "-v").split(b"\0")[:-1]:
-        facts, name = line.split(b"\t", 1)
-        tag, mode, oid, stage = facts.split(b" ")
-        rows.append(Row(tag, mode, oid, stage, name))
-    return rows
+def _sorted_out(out: bytes) -> tuple[frozenset[bytes], list[Row]]:
+    """Return the tracked names without submodules, and the entries that are not ordinary ones."""
+    names: set[bytes] = set()
+    odd: list[Row] = []
+    for entry in _ENTRY.finditer(out):
+        if entry[1] is None:
+            names.add(entry[2])
+        else:
+            odd.append(_row(entry[1] + b"\t" + entry[2]))
+            names |= {row.name for row in odd[-1:] if row.mode != SUBMODULE}
+    return frozenset(names), odd
+
+
+def _row(line: bytes) -> Row:
+    facts, name = line.split(b"\t", 1)
+    tag, mode, oid, stage = facts.split(b" ")
+    return Row(tag, mode, oid, stage, name)
 
 
 def _intents(view: Repository, copy: bytes) -> list[bytes]:

@@ -12,6 +12,7 @@ from hub.checkpoint.repository import Repository
 from hub.checkpoint.walk import Traits, traits_at
 
 TAKEN_OVER = ("core.ignorecase", "core.precomposeunicode", "core.sharedrepository", "core.excludesfile")
+PATHS = {"core.excludesfile", "core.attributesfile"}
 """What the file system does to names, who else reads objects, own excludes."""
 SHARED = {"group": 0o440, "true": 0o440, "1": 0o440, "all": 0o444, "world": 0o444, "everybody": 0o444, "2": 0o444}
 
@@ -24,22 +25,27 @@ class UserSettings:
         self._git_dir = git_dir
         self._fixed = [os.path.join(common_dir, b"config"), os.path.join(git_dir, b"config.worktree")]
         self._traits: dict[bytes, Traits | None] = {}
-        self._taken: dict[str, str] = {}
+        self._all: dict[str, str] = {}
 
     def taken_over(self) -> dict[str, str]:
         """Return the settings that a capture takes over, by name."""
         if not self._traits or _looked(self._traits) != self._traits:
             self._read()
-        return self._taken
+        return {key: self._all[key] for key in TAKEN_OVER if key in self._all}
 
     def excludes_file(self) -> bytes:
         """Return the file with the user's own ignore rules."""
-        named = os.fsencode(self._taken.get("core.excludesfile", ""))
+        named = os.fsencode(self._all.get("core.excludesfile", ""))
         return named or os.path.join(settings_folder(), b"git", b"ignore")
+
+    def attributes_files(self) -> tuple[bytes, ...]:
+        """Return the files with the user's and the system's own attributes."""
+        named = os.fsencode(self._all.get("core.attributesfile", ""))
+        return named or os.path.join(settings_folder(), b"git", b"attributes"), b"/etc/gitattributes"
 
     def shared_bits(self) -> int:
         """Return the permission bits that others must have on objects, 0 where the umask alone decides."""
-        value = self._taken.get("core.sharedrepository", "").lower()
+        value = self._all.get("core.sharedrepository", "").lower()
         if value.startswith("0") and value.isdigit():
             return int(value, 8) & 0o444
         return SHARED.get(value, 0)
@@ -56,9 +62,9 @@ class UserSettings:
         self._traits = _looked(files)
         if any(traits is not None and max(traits[1:3]) >= since_ns for traits in self._traits.values()):
             self._traits = {}  # so young that a further change might not show
-        self._taken = {os.fsdecode(key): os.fsdecode(value) for _, key, value in rows if os.fsdecode(key) in TAKEN_OVER}
-        if "core.excludesfile" in self._taken:
-            self._taken["core.excludesfile"] = self._user.line("config", "--type=path", "--get", "core.excludesfile")
+        self._all = {os.fsdecode(key): os.fsdecode(value) for _, key, value in rows}
+        for name in PATHS & self._all.keys():
+            self._all[name] = self._user.line("config", "--type=path", "--get", name)
 
 
 def _looked(files: Iterable[bytes]) -> dict[bytes, Traits | None]:

@@ -12,12 +12,12 @@ from collections.abc import Collection
 
 import msgspec
 
-from hub.checkpoint.adding import Adder, Doubt, Limits, Progress, hidden_changes, read_bits
+from hub.checkpoint.adding import Adder, Doubt, Limits, Progress, Seen, hidden_changes, look_at
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.finding import Either, Finder, Work
 from hub.checkpoint.known import Bits, Identity, Known, Memory, kind_of, now_ns
 from hub.checkpoint.private import PrivateIndex, Written
-from hub.checkpoint.seeding import Seeder
+from hub.checkpoint.seeding import Seeder, is_attributes
 from hub.checkpoint.side import Store
 from hub.checkpoint.staging import Staged
 from hub.checkpoint.walk import permission_bits
@@ -73,8 +73,7 @@ class Ground:
         """Drop memory and private index, so that every file is read anew."""
         self.distrust()
         self.seeds = False
-        if os.path.lexists(self.store.index):
-            os.unlink(self.store.index)
+        self.index.drop()
 
     def distrust(self) -> None:
         """Drop the memory, so that all directories are surveyed and all files are looked at."""
@@ -119,17 +118,29 @@ class TreeTaker:
 
     def _long_way(self, known: Known | None) -> tuple[Known, Work, int]:
         """Survey the whole worktree and do what that asks for. Of what was known only that of files is used."""
-        bits_known = known is not None
-        if known is None:
-            known = Known(bits=Bits(USUAL))
-            if self._ground.seeds and not self._index.exists():
-                Seeder(self._store, self._staged).seed()
-        known.rules_key, known.forced = self._store.rules_key, self._forced
-        work = self._finder(known).everything()
+        if known is not None:
+            work = self._survey(known)
+            return known, work, self._carry_out(known, work)
+        known = Known(bits=Bits(USUAL))
+        seen = self._seed()
+        work = self._survey(known)
+        if seen is not None and any(is_attributes(name) for name in work.candidates - self._staged.names):
+            self._index.drop()  # the seed was judged without these
+            seen = None
+            work = self._survey(known)
         count = self._carry_out(known, work)
-        if not bits_known:
-            self._read_all_bits(known)
+        self._note_all_bits(known, seen, work)
         return known, work, count
+
+    def _seed(self) -> Seen | None:
+        """Make the private index from the user's, if that may be; return what its files are like."""
+        if self._index.exists() or not self._ground.seeds:
+            return None
+        return Seeder(self._store, self._staged, self._since_ns).seed()
+
+    def _survey(self, known: Known) -> Work:
+        known.rules_key, known.forced = self._store.rules_key, self._forced
+        return self._finder(known).everything()
 
     def _finder(self, known: Known) -> Finder:
         return Finder(self._store, self._index, self._staged, self._forced, known)
@@ -148,13 +159,19 @@ class TreeTaker:
         work.removals |= moved  # git reads a file only if it does not know it or sees that it has changed
         known.fresh = {name: old for name, old in known.fresh.items() if old.changed_ns >= self._since_ns}
 
-    def _read_all_bits(self, known: Known) -> None:
-        names = self._index.names()
-        known.files = len(names)
-        groups, fresh = read_bits(self._store.top, names, self._since_ns)
-        known.fresh = fresh | known.fresh
-        usual = self._usual(groups, known)
-        odd = {name: bits for bits, some in groups.items() if bits != usual[kind_of(bits)] for name in some}
+    def _note_all_bits(self, known: Known, seen: Seen | None, work: Work) -> None:
+        """Note the permission bits of every file; `seen` are those of a seed, before the work was done."""
+        top = self._store.top
+        if seen is None:
+            seen = look_at(top, self._index.names(), self._since_ns)
+        else:
+            seen.without(work.candidates | work.removals)
+            for bits, names in look_at(top, work.candidates - known.missed.keys(), self._since_ns).groups.items():
+                seen.groups[bits] += names
+        known.files = self._index.count()
+        known.fresh = seen.fresh | known.fresh
+        usual = self._usual(seen.groups, known)
+        odd = {name: bits for bits, some in seen.groups.items() if bits != usual[kind_of(bits)] for name in some}
         known.bits = Bits(usual, odd)
 
     def _usual(self, groups: dict[int, list[bytes]], known: Known) -> dict[str, int]:
