@@ -1,11 +1,13 @@
 """Who wrote what: derived from captures before and after runs, never from what a tool says.
 
 What differs from a capture before a run to the one after it is that run's; what differs between runs, or where one of
-the two captures is missing, is the user's or others'. Invariant: in doubt a change is not a run's. Not promised: that
-a run changed a path alone; whoever else wrote while it ran is taken for it. Pure: no git, no disk.
+the two captures is missing, is the user's or others'. A path that is again as it was at an earlier capture, by a
+restore or by hand, counts as changed by those only who had changed it by then. Invariant: in doubt a change is not a
+run's. Not promised: that a run changed a path alone; whoever else wrote while it ran is taken for it. Pure: no git,
+no disk.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,14 +15,17 @@ from hub.checkpoint.values import Mark, Reach
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """The paths that changed from one capture to the next, and whose changes these are (None: the user or others)."""
+    """The paths that changed from one capture to the next: what each is then, in any form that tells it apart.
+
+    `owner` says whose changes these are (None: the user or others).
+    """
 
     owner: str | None
-    names: frozenset[bytes]
+    contents: Mapping[bytes, Hashable]
 
 
 class Author(msgspec.Struct, frozen=True):
-    """Who changed a path since a checkpoint: last, last among the runs, and all of them.
+    """Whose the present content of a path is, which run changed it last, and all who changed it since a checkpoint.
 
     None stands for the user or others; a path that no interval has is theirs.
     """
@@ -56,13 +61,24 @@ def owner_between(earlier: Mark | None, later: Mark | None) -> str | None:
     return earlier.owner if earlier.owner == later.owner else None
 
 
-def authors_of(intervals: Iterable[Interval], wanted: Collection[bytes]) -> dict[bytes, Author]:
-    """Return who changed each of the wanted paths; the intervals are in order of time."""
-    seen: dict[bytes, list[str | None]] = {name: [] for name in wanted}
+def authors_of(
+    start: Mapping[bytes, Hashable], intervals: Iterable[Interval], wanted: Collection[bytes]
+) -> dict[bytes, Author]:
+    """Return who changed each of the wanted paths, from what they were at the start, through intervals in order."""
+    lines: dict[bytes, list[tuple[Hashable, str | None]]] = {name: [(start.get(name), None)] for name in wanted}
     for interval in intervals:
-        for name in interval.names & seen.keys():
-            seen[name].append(interval.owner)
-    return {name: _author(owners) for name, owners in seen.items()}
+        for name in interval.contents.keys() & lines.keys():
+            _advance(lines[name], interval.contents[name], interval.owner)
+    return {name: _author([owner for _, owner in line[1:]]) for name, line in lines.items()}
+
+
+def _advance(line: list[tuple[Hashable, str | None]], content: Hashable, owner: str | None) -> None:
+    """Note a new content; one that was there before takes back all that came after it."""
+    for number, (earlier, _) in enumerate(line):
+        if earlier == content:
+            del line[number + 1 :]
+            return
+    line.append((content, owner))
 
 
 def _author(owners: Sequence[str | None]) -> Author:

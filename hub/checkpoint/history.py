@@ -5,14 +5,13 @@ error. The effort is a fixed number of git calls, however many captures there ar
 """
 
 import itertools
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 from hub.checkpoint.authors import Author, Interval, authors_of, mark_of, owner_between, since
-from hub.checkpoint.meta import State, decode
+from hub.checkpoint.meta import State, decode, text
 from hub.checkpoint.records import PREFIX, Found
 from hub.checkpoint.side import Store
-from hub.checkpoint.trees import changed_names, odd_names
+from hub.checkpoint.trees import Difference, differences_of
 from hub.checkpoint.values import Mark
 
 
@@ -28,13 +27,28 @@ def authors_since(
     marks = [mark_of(history, target.ref), *known, None]
     owners = [owner_between(*pair) for pair in itertools.pairwise(marks)]
     line = [target.state.worktree, *(trees[mark.ref] for mark in known), now.worktree]
-    changed = changed_names(store.side, list(itertools.pairwise(line)))
-    if bits:
-        found = _states(store, [mark.ref for mark in known])
-        states = [target.state, *found, now]
-        odd = [odd_names(old.permissions, new.permissions) for old, new in itertools.pairwise(states)]
-        changed = [names | {os.fsencode(name) for name in some} for names, some in zip(changed, odd, strict=True)]
-    return authors_of((Interval(owner, names) for owner, names in zip(owners, changed, strict=True)), wanted)
+    changed = differences_of(store.side, list(itertools.pairwise(line)))
+    states = [target.state, *_states(store, [mark.ref for mark in known]), now] if bits else []
+    first, *later_contents = _contents(changed, states, frozenset(wanted))
+    intervals = [Interval(owner, contents) for owner, contents in zip(owners, later_contents, strict=True)]
+    return authors_of(first, intervals, wanted)
+
+
+def _contents(
+    changed: Sequence[Sequence[Difference]], states: Sequence[State], wanted: frozenset[bytes]
+) -> Iterator[dict[bytes, Hashable]]:
+    """Yield what the wanted paths are in each state, where it may differ from the state before.
+
+    `states` are given when permission bits count.
+    """
+    begin = {d.name: (d.old_mode, d.old_oid) for found in reversed(changed) for d in reversed(found)}
+    trees = [begin, *({d.name: (d.new_mode, d.new_oid) for d in found} for found in changed)]
+    tree: dict[bytes, tuple[int, str]] = {}
+    for number, step in enumerate(trees):
+        tree |= step
+        bits = states[number].permissions.files if states else {}
+        names = wanted if states or not number else wanted & step.keys()
+        yield {name: (tree.get(name), bits.get(text(name))) for name in names}
 
 
 def _trees(store: Store, refs: Sequence[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from hub.checkpoint.moves import PRIVATE, Ground, Moved, as_captured, do, moved_
 from hub.checkpoint.renames import exists
 from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
+from hub.checkpoint.staged_files import at_once
 from hub.checkpoint.values import (
     Applied,
     CheckpointError,
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 
 Hook = Callable[[str], None]
 MINE = "changed since the restore was planned: left as it is"
+BACK = "removed since the restore was planned: the checkpoint's content is there again"
 TAKEN = "changed since the restore was planned: the checkpoint's content was taken, the newer one is put aside"
 
 
@@ -137,10 +139,11 @@ class Restorer:
             outcome.skipped.append(operation)
             outcome.add(moved.path, MINE)
             return
-        rescue = None
         if operation.slot and exists(ground.slot(operation.slot)) and not untouched(ground, operation):
             rescue = os.fsdecode(os.path.join(self._rescue_folder(txid), operation.slot))
-        outcome.add(show(operation.name), TAKEN, rescue)
+            outcome.add(show(operation.name), TAKEN, rescue)
+        elif operation.kind == "write":
+            outcome.add(show(operation.name), BACK)
 
     def _install(
         self, transaction: Transaction, entry: IndexOperation, on_conflict: OnConflict, outcome: Outcome
@@ -158,11 +161,9 @@ class Restorer:
         """Make the renames durable: a commit point must not be older than what it stands for."""
         folders = {os.path.dirname(operation.name) for operation in journal.operations}
         paths = [os.path.join(self._store.top, folder) for folder in folders]
-        for path in paths:
-            if os.path.isdir(path):
-                sync_directory(path)
         if journal.index is not None:
-            sync_directory(self._store.git_dir)
+            paths.append(self._store.git_dir)
+        at_once(sync_directory, [path for path in paths if os.path.isdir(path)])
 
     @contextmanager
     def _ground(self, slots: bytes) -> Iterator[Ground]:

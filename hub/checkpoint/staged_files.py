@@ -5,7 +5,7 @@ A file that replaces another takes over its owner (where we may give files away)
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from hub.checkpoint.files import parent
@@ -33,13 +33,18 @@ def stage_file(place: Place, chunks: Iterable[bytes], bits: int, root: int, name
 
 
 def sync_files(folder: int, names: Sequence[bytes]) -> None:
-    """Make the content of files durable; several at once, so that the file system commits them together."""
+    """Make the content of files durable."""
+    at_once(lambda name: _sync(folder, name), names)
+
+
+def at_once(sync: Callable[[bytes], None], names: Sequence[bytes]) -> None:
+    """Make several things durable side by side, so that the file system commits them together."""
     if len(names) <= 1:
         for name in names:
-            _sync(folder, name)
+            sync(name)
         return
     with ThreadPoolExecutor(min(SYNC_THREADS, len(names))) as pool:
-        for done in [pool.submit(_sync, folder, name) for name in names]:
+        for done in [pool.submit(sync, name) for name in names]:
             done.result()
 
 

@@ -9,7 +9,7 @@ from hub.checkpoint.branches import name_of
 from hub.checkpoint.meta import IndexState, State
 from hub.checkpoint.planning import Draft, IndexPlan
 from hub.checkpoint.repository import Repository
-from hub.checkpoint.trees import changed_names, differences
+from hub.checkpoint.trees import differences, differences_of
 from hub.checkpoint.values import INCOMPLETE, CheckpointError, HeadMove, Step, show
 
 
@@ -33,7 +33,7 @@ def _changes(side: Repository, now: IndexState, target: IndexState) -> tuple[str
     if stages:
         empty = side.line("mktree")
         pairs += [(now.stages.get(stage, empty), target.stages.get(stage, empty)) for stage in stages]
-    return tuple(sorted({show(name) for names in changed_names(side, pairs) for name in names}))
+    return tuple(sorted({show(d.name) for found in differences_of(side, pairs) for d in found}))
 
 
 def with_sizes(side: Repository, *lists: Sequence[Step]) -> list[list[Step]]:

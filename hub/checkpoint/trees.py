@@ -38,37 +38,37 @@ def _difference(facts: bytes, name: bytes) -> Difference:
     return Difference(name, modes[0], old_oid if modes[0] else "", modes[1], new_oid if modes[1] else "")
 
 
-def changed_names(side: Repository, pairs: Sequence[tuple[str, str]]) -> list[frozenset[bytes]]:
-    """Return, for each pair of trees, the paths that differ; all pairs in one git call.
+def differences_of(side: Repository, pairs: Sequence[tuple[str, str]]) -> list[list[Difference]]:
+    """Return, for each pair of trees, what differs; all pairs in one git call.
 
     Raises CheckpointError checkpoint_incomplete for a tree that is missing; git passes over the pair then.
     """
     wanted = [pair for pair in pairs if pair[0] != pair[1]]
     if not wanted:
-        return [frozenset() for _ in pairs]
+        return [[] for _ in pairs]
     lines = "".join(f"{old} {new}\n" for old, new in wanted).encode()
     blocks = _blocks(side.run("diff-tree", "--stdin", "--raw", *_PLAIN, stdin=lines))
     if len(blocks) != len(wanted):
         text = "The checkpoint is incomplete: a tree is missing."
         raise CheckpointError(text, code="checkpoint_incomplete", hint=INCOMPLETE)
     found = iter(blocks)
-    return [next(found) if old != new else frozenset() for old, new in pairs]
+    return [next(found) if old != new else [] for old, new in pairs]
 
 
-def _blocks(out: bytes) -> list[frozenset[bytes]]:
-    """Return the names below each line that repeats a pair; entries begin with a colon, such lines never do."""
-    found: list[set[bytes]] = []
+def _blocks(out: bytes) -> list[list[Difference]]:
+    """Return what stands below each line that repeats a pair; entries begin with a colon, such lines never do."""
+    found: list[list[Difference]] = []
     at = 0
     while at < len(out):
         if out[at : at + 1] != b":":
-            found.append(set())
+            found.append([])
             at = out.index(b"\n", at) + 1
             continue
-        start = out.index(b"\0", at) + 1
-        end = out.index(b"\0", start)
-        found[-1].add(out[start:end])
+        middle = out.index(b"\0", at)
+        end = out.index(b"\0", middle + 1)
+        found[-1].append(_difference(out[at:middle], out[middle + 1 : end]))
         at = end + 1
-    return [frozenset(names) for names in found]
+    return found
 
 
 def compare(side: Repository, old: State, new: State) -> list[Difference]:

@@ -103,7 +103,10 @@ class Change(Value, frozen=True, kw_only=True):
 
 
 class Mark(Value, frozen=True, kw_only=True):
-    """A capture in the history of a worktree: taken before or after a run. `owner` says whose run, in any words."""
+    """A capture in the history of a worktree: taken before or after a run. `owner` says whose run, in any words.
+
+    A restore may be told as well: its undo checkpoint as `before`, its target as `after`.
+    """
 
     ref: str
     kind: Literal["before", "after"]
@@ -225,7 +228,7 @@ class PartPlan(Value, frozen=True, kw_only=True):
 class Conflict(Value, frozen=True, kw_only=True):
     """A path that changed after the plan was made, and what was done about it.
 
-    `rescue` is where the newer content lies once the restore is final; None when it was left at its path.
+    `rescue` is where the newer content lies once the restore is final; None when it was left at its path, or was gone.
     """
 
     path: str

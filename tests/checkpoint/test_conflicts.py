@@ -1,5 +1,6 @@
 """Paths that change while a restore is carried out: taken back, kept or overruled, as the caller wants; never lost."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -98,12 +99,15 @@ def test_the_checkpoint_is_taken_and_mine_put_aside(
 def test_what_was_taken_out_comes_back_with_an_abort(world: World, mode: OnConflict) -> None:
     engine = world.engine()
     plan = planned(engine)
-    for name in PATHS[:-1]:
+    for name in PATHS[1:-1]:
         replace(world, name)
-    world.remove(PATHS[-1])
+    world.remove("a.txt")
+    world.remove("dir/moved.txt")
     before = world.state()
     applied = engine.apply(plan, on_conflict=mode)
-    assert {conflict.path for conflict in applied.conflicts} == set(PATHS)
+    already = {"dir/moved.txt"} if mode == "take-checkpoint" else set()  # gone, as the checkpoint wants it
+    assert {conflict.path for conflict in applied.conflicts} == set(PATHS) - already
+    assert [conflict.rescue for conflict in applied.conflicts if conflict.path == "a.txt"] == [None]
     assert engine.abort(plan.txid) == ()
     assert differing(before, world.state()) == {}
 
@@ -149,21 +153,30 @@ def test_a_staging_of_mine_is_kept_with_its_index(world: World) -> None:
     assert world.get("u.txt") == b"untracked\n"
 
 
-def test_a_staging_in_the_middle_is_kept_or_takes_all_back(world: World) -> None:
+def staging_at_the_index(engine: Engine, world: World) -> None:
+    engine.hook = lambda step: world.git("add", "-A") if step == "index" else None
+
+
+def test_a_staging_in_the_middle_is_kept(world: World) -> None:
     engine = world.engine()
-    for mode, code in (("keep-mine", None), ("take-checkpoint", "index_moved")):
-        plan = engine.plan("ses/1", undo_ref=f"ses/{mode[0]}u", labels={})
-        before = world.files()
-        engine.hook = lambda step, mode=mode: world.git("add", "-A") if step == "index" else None  # type: ignore[misc]
-        try:
-            applied = engine.apply(plan, on_conflict=mode)  # type: ignore[arg-type]
-        except ConflictError as error:
-            assert (error.code, differing(before, world.files())) == (code, {})
-        else:
-            assert ([c.path for c in applied.conflicts], code) == (["index"], None)
-            engine.hook = lambda _: None
-            engine.abort(plan.txid)
-            world.git("reset", "-q")
+    plan = planned(engine)
+    staging_at_the_index(engine, world)
+    applied = engine.apply(plan, on_conflict="keep-mine")
+    engine.finish(plan.txid)
+    assert ([conflict.path for conflict in applied.conflicts], applied.index_restored) == (["index"], False)
+    assert b"untracked\n" in world.git("show", ":u.txt")
+
+
+@pytest.mark.parametrize("mode", ["abort", "take-checkpoint"])
+def test_a_staging_in_the_middle_takes_all_back(world: World, mode: OnConflict) -> None:
+    """No checkpoint has the new entries: they are not overruled."""
+    engine, files = world.engine(), world.files()
+    plan = planned(engine)
+    staging_at_the_index(engine, world)
+    with pytest.raises(ConflictError) as conflict:
+        engine.apply(plan, on_conflict=mode)
+    assert (conflict.value.code, differing(files, world.files())) == ("index_moved", {})
+    assert world.git("diff", "--cached", "--name-only", "--", "a.txt") == b"a.txt\n"
 
 
 def everywhere(w: World) -> bytes:
@@ -193,12 +206,10 @@ def save_at_every_step(world: World, tmp_path: Path, name: str, save: Callable[[
                     save(w, name)
 
             engine.hook = hook
-            try:
+            with contextlib.suppress(FilesMoved) if mode != "keep-mine" else contextlib.nullcontext():
                 plan = planned(engine)
                 engine.apply(plan, on_conflict=mode)
                 engine.finish(plan.txid)
-            except ConflictError as error:
-                assert (error.code, mode != "keep-mine") == ("files_moved", True)
             saved = len(passed) > wanted
             assert not saved or MINE in everywhere(w), (mode, passed)
             shutil.rmtree(w.root)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hub.checkpoint.authors import Interval, authors_of, choose_reach, is_only, owner_between, since, why_kept
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.trees import changed_names
+from hub.checkpoint.trees import differences_of
 from hub.checkpoint.values import Mark, Plan
 from hub.errors import UsageError
 from tests.checkpoint.world import World, differing
@@ -234,7 +234,8 @@ def test_names_that_look_like_gits_own_lines(story: Story) -> None:
     view = story.engine._store.side
     trees = [view.line("rev-parse", f"{story.engine.get(ref).commit}:worktree") for ref in states]
     pairs = [*itertools.pairwise(trees), (trees[0], trees[0]), (trees[0], trees[-1])]
-    assert changed_names(view, pairs) == [*({name} for name in names), set(), set(names)]
+    found = [{d.name for d in differing} for differing in differences_of(view, pairs)]
+    assert found == [*({name} for name in names), set(), set(names)]
 
 
 def test_intervals_and_owners() -> None:
@@ -249,23 +250,60 @@ def test_intervals_and_owners() -> None:
 
 
 def test_authors_of_intervals() -> None:
+    start = dict.fromkeys((b"a", b"b", b"c", b"d", b"e"), 0)
     line = [
-        Interval("x", frozenset({b"a", b"b", b"c"})),
-        Interval(None, frozenset({b"b"})),
-        Interval("y", frozenset({b"c"})),
+        Interval("x", {b"a": 1, b"b": 1, b"c": 1, b"e": 1}),
+        Interval(None, {b"b": 2, b"e": 2}),
+        Interval("y", {b"c": 2}),
+        Interval(None, {b"e": 1}),
     ]
-    found = authors_of(line, [b"a", b"b", b"c", b"d"])
+    found = authors_of(start, line, start)
     assert {name: (author.last, author.last_run, author.as_left) for name, author in found.items()} == {
         b"a": ("x", "x", True),
         b"b": (None, "x", False),
         b"c": ("y", "y", True),
         b"d": (None, None, False),
+        b"e": ("x", "x", True),
     }
-    assert {name for name, author in found.items() if is_only(author, "x")} == {b"a"}
+    assert {name for name, author in found.items() if is_only(author, "x")} == {b"a", b"e"}
     assert why_kept(found[b"c"], "x") == "changed by y"
     assert choose_reach(None, "x", [found[b"a"]]) == "tree"
     assert choose_reach(None, "x", found.values()) == "session"
     assert choose_reach("tree", "x", found.values()) == "tree"
+
+
+def test_a_restore_in_between_is_not_taken_for_somebody_elses_change(story: Story) -> None:
+    """Turned back, and worked on: the session may be turned back again, whatever checkpoint it was."""
+    first = story.run("one", a="a by one\n")
+    second = story.run("one", a="a by one, once more\n", b="b by one\n")
+    story.restore(second, "one", "one/u")
+    story.run("one", a="a by one, in another way\n")
+    plan = story.restore(first, "one", "one/u2")
+    assert (plan.reach, steps(plan)) == ("tree", {"a": "one"})
+    story.run("one", a="a by one, at last\n")
+    assert (story.plan(first, "one").reach, steps(story.plan(first, "one"))) == ("tree", {"a": "one"})
+
+
+def test_a_restore_told_as_a_run(story: Story) -> None:
+    """The user's change went with the restore, and is not in the way of the next one."""
+    target = story.run("one", a="a by one\n")
+    story.write(a="a by the user\n")
+    story.restore(target, "one", "one/u", reach="tree")
+    story.history += [Mark(ref="one/u", kind="before", owner="one"), Mark(ref=target, kind="after", owner="one")]
+    story.run("one", a="a by one again\n")
+    plan = story.plan(target, "one")
+    assert (plan.reach, steps(plan)) == ("tree", {"a": "one"})
+
+
+def test_permission_bits_have_authors(story: Story) -> None:
+    target = story.capture("one", "before")
+    os.chmod(story.world.path("a"), 0o600)
+    story.world.put("b", "b by one\n")
+    story.capture("one", "after")
+    os.chmod(story.world.path("b"), 0o640)
+    os.chmod(story.world.path("c"), 0o640)
+    plan = story.plan(target, "one")
+    assert (steps(plan), kept(plan)) == ({"a": "one"}, {"b": None, "c": None})
 
 
 WHO = ("one", "two", "user")
@@ -287,27 +325,28 @@ def test_a_session_takes_back_exactly_its_own(edits: list[tuple[str, dict[str, i
         story.world.commit()
         first = dict.fromkeys("abc", "0")
         target, now = story.capture("one", "before"), dict(first)
-        changers: dict[str, set[str]] = {name: set() for name in "abcde"}
+        lines = {name: [(first.get(name), "")] for name in "abcde"}
 
-        def account(who: str, old: dict[str, str]) -> dict[str, str]:
-            for name in "abcde":
-                if now.get(name) != old.get(name):
-                    changers[name].add(who)
-            return dict(now)
+        def account(who: str) -> None:
+            for name, line in lines.items():
+                contents = [content for content, _ in line]
+                if now.get(name) in contents:
+                    del line[contents.index(now.get(name)) + 1 :]
+                else:
+                    line.append((now.get(name), who))
 
-        seen = dict(first)
         for who, files in [*edits, ("two", {})]:
             wanted = {name: str(number) for name, number in files.items()}
             if who == "user":
                 story.write(**wanted)
                 now |= wanted
                 continue
-            seen = account("user", seen)
+            account("user")
             story.run(who, **wanted)
             now |= wanted
-            seen = account(who, seen)
+            account(who)
         plan = story.plan(target, "one", reach="session")
         differ = {name for name in "abcde" if now.get(name) != first.get(name)}
-        mine = {name for name in differ if changers[name] == {"one"}}
+        mine = {name for name in differ if {who for _, who in lines[name][1:]} == {"one"}}
         assert set(steps(plan)) == mine
         assert set(kept(plan)) == differ - mine
