@@ -5,12 +5,13 @@ ignored, and those that the caller forces in. The short way is taken only where 
 and nested repositories as they were, no path whose being ignored matters now. In doubt everything is surveyed.
 """
 
+import time
 from collections.abc import Collection
 
 import msgspec
 
 from hub.checkpoint.files import directory, git_mode, look
-from hub.checkpoint.known import Known, distrust, now_ns
+from hub.checkpoint.known import Known, distrust
 from hub.checkpoint.private import PrivateIndex
 from hub.checkpoint.side import Store
 from hub.checkpoint.staging import Staged
@@ -61,7 +62,7 @@ class Finder:
         self._forced = forced
         self._known = known
         self._tracked = Either(staged.names, forced)
-        self._since_ns = now_ns()
+        self._looked_ns = time.time_ns()
 
     def what_changed(self, before: Staged | None) -> Work | None:
         """Return what may have changed, None in doubt. `before`: the user's index as `known` was made for it."""
@@ -99,7 +100,7 @@ class Finder:
         gone |= set(changed) - fresh.folders.keys()
         if self._is_doubtful(fresh, gone, set(changed)):
             return None
-        distrust(fresh, self._since_ns)
+        distrust(fresh, self._looked_ns)
         self._known.forget(gone | fresh.folders.keys())
         self._known.learn(fresh, seen)
         return files, True
@@ -191,7 +192,7 @@ class Finder:
                     untracked.add(name)
 
         fresh = self._surveyor(opened).survey([b""], (), visit)
-        distrust(fresh, self._since_ns)
+        distrust(fresh, self._looked_ns)
         self._known.survey, self._known.seen = fresh, seen
         return untracked
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from hub.checkpoint.files import write_plainly
-from hub.checkpoint.walk import Survey, ancestors, parent_of
+from hub.checkpoint.walk import Survey, Traits, ancestors, parent_of
 
 FORMAT = 2
 FRESH_NS = 2_000_000_000
-"""A change younger than this when it was looked at might hide another: clocks of file systems are as coarse as that."""
+"""A change younger than this when it was looked at might hide another: some file systems tell times as coarsely."""
 
-TICK_NS = 10_000_000
+TICK_NS = 20_000_000
 """A change younger than this when it was looked at may have the very times of another."""
 
 Identity = tuple[int, int, int, int]
@@ -143,11 +143,17 @@ def settled(found: Look, looked_ns: int) -> Look:
     return UNSETTLED if found.changed_ns > looked_ns - TICK_NS else found
 
 
-def distrust(found: Survey, since_ns: int) -> None:
-    """Strike the traits of what changed so late that a later change might not show."""
+def distrust(found: Survey, looked_ns: int) -> None:
+    """Strike the traits of what changed so shortly before it was looked at that a later change might not show."""
     for table in (found.folders, found.rules, found.ignored):
-        for name in [name for name, traits in table.items() if max(traits[1:3]) >= since_ns]:
+        for name in [name for name, traits in table.items() if _is_young(traits, looked_ns)]:
             table[name] = (0, 0, 0, table[name][3])
+
+
+def _is_young(traits: Traits, looked_ns: int) -> bool:
+    times = traits[1:3]
+    coarse = not any(time % 1_000_000_000 for time in times)
+    return max(times) >= looked_ns - (FRESH_NS if coarse else TICK_NS)
 
 
 class Memory:

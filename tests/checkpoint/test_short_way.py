@@ -1,0 +1,269 @@
+"""A capture that looks only where something may have changed finds what a survey of everything finds."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hub.checkpoint.engine import Engine
+from hub.checkpoint.finding import Finder
+from tests.checkpoint.world import World, restore
+
+STEPS = 25
+SEEDS = (1, 2, 3)
+FOLDERS = ("", "dir/", "dir/sub/", "new/", "new/deep/er/", "logs/", "build/")
+NAMES = ("a.txt", "b.txt", "n.py", "x.log", "keep.o", "odd \n\"name'")
+
+
+@pytest.fixture
+def w(tmp_path: Path) -> World:
+    world = World(tmp_path / "w")
+    world.put(".gitignore", "build/\n*.log\n")
+    world.base()
+    return world
+
+
+class Steps:
+    """Random edits of one world, each legal in every state."""
+
+    def __init__(self, w: World, seed: int) -> None:
+        self.w = w
+        self.chance = random.Random(seed)
+
+    def name(self) -> str:
+        return self.chance.choice(FOLDERS) + self.chance.choice(NAMES)
+
+    def any(self) -> None:
+        step = self.chance.choice(
+            [self.put, self.put, self.replace, self.remove, self.chmod, self.rules, self.stage, self.unstage,
+             self.move, self.link, self.folder, self.nested, self.exclude, self.commit, self.fifo, self.tree]
+        )  # fmt: skip
+        step()
+
+    def put(self) -> None:
+        name = self.name()
+        self._clear(name)
+        self.w.put(name, f"{self.chance.random()}\n")
+
+    def replace(self) -> None:
+        """As editors save: a new file takes the name, of equal length and time."""
+        name = self.name()
+        if self.w.exists(name) and os.path.isfile(self.w.path(name)) and not os.path.islink(self.w.path(name)):
+            status = os.stat(self.w.path(name))
+            content = bytes(self.chance.randrange(97, 122) for _ in range(status.st_size))
+            self.w.put(name + ".tmp", content)
+            os.utime(self.w.path(name + ".tmp"), ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.rename(self.w.path(name + ".tmp"), self.w.path(name))
+
+    def remove(self) -> None:
+        self._remove(self.w.path(self.name()))
+
+    def chmod(self) -> None:
+        name = self.chance.choice([self.name(), self.chance.choice(FOLDERS).rstrip("/")])
+        if name and self.w.exists(name) and not os.path.islink(self.w.path(name)):
+            bits = (0o755, 0o700) if os.path.isdir(self.w.path(name)) else (0o644, 0o600, 0o755)
+            os.chmod(self.w.path(name), self.chance.choice(bits))
+
+    def rules(self) -> None:
+        folder = self.chance.choice(["", "dir/", "new/"])
+        if folder == "" or os.path.isdir(self.w.path(folder)):
+            self.w.put(
+                folder + ".gitignore", self.chance.choice(["", "*.log\n", "build/\n", "n.py\nsub/\n", "!x.log\n"])
+            )
+
+    def exclude(self) -> None:
+        self.w.put(".git/info/exclude", self.chance.choice(["", "b.txt\n", "deep/\n"]))
+
+    def stage(self) -> None:
+        self.w.git("add", "-f", "--", self.name(), check=False)
+
+    def unstage(self) -> None:
+        self.w.git("rm", "-q", "--cached", "-f", "--", self.name(), check=False)
+
+    def commit(self) -> None:
+        self.w.git("commit", "-q", "--allow-empty", "-m", "step")
+
+    def move(self) -> None:
+        old, new = self.w.path(self.chance.choice(FOLDERS[1:])), self.w.path(self.chance.choice(FOLDERS[1:]))
+        if os.path.isdir(old) and not os.path.lexists(new) and os.path.isdir(os.path.dirname(new.rstrip(b"/"))):
+            os.rename(old, new.rstrip(b"/"))
+
+    def link(self) -> None:
+        name = self.name()
+        self._clear(name)
+        self._remove(self.w.path(name))
+        self.w.link(name, self.chance.choice(["a.txt", "nowhere", "dir"]))
+
+    def folder(self) -> None:
+        name = self.name()
+        self._clear(name)
+        self._remove(self.w.path(name))
+        os.makedirs(self.w.path(name + "/empty"))
+
+    def tree(self) -> None:
+        self._remove(self.w.path(self.chance.choice(FOLDERS[1:]).rstrip("/")))
+
+    def fifo(self) -> None:
+        name = self.name()
+        self._clear(name)
+        self._remove(self.w.path(name))
+        os.makedirs(os.path.dirname(self.w.path(name)), exist_ok=True)
+        os.mkfifo(self.w.path(name))
+
+    def nested(self) -> None:
+        folder = self.chance.choice(["new/", "dir/sub/", "nest/"])
+        path = self.w.path(folder + ".git")
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        elif os.path.isdir(self.w.path(folder)):
+            World(self.w.root / folder)
+
+    def _clear(self, name: str) -> None:
+        """Take away what stands where a directory must be, and a directory where the file must be."""
+        parts = name.split("/")
+        for depth in range(1, len(parts)):
+            path = self.w.path("/".join(parts[:depth]))
+            if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path)):
+                os.unlink(path)
+        if not os.path.isfile(self.w.path(name)) or os.path.islink(self.w.path(name)):
+            self._remove(self.w.path(name))
+
+    def _remove(self, path: bytes) -> None:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+
+def same_as_anew(w: World, engine: Engine, number: int) -> tuple[object, object]:
+    """Return what a capture says, and what one says that knows nothing."""
+    taken = engine.capture(f"s/{number}", labels={})
+    room = Path(w.root, ".git/turnback")
+    aside = room.with_name("aside")
+    shutil.copytree(room, aside)
+    for name in ("index", "known"):
+        (room / name).unlink()
+    anew = w.engine().capture(f"n/{number}", labels={})
+    shutil.rmtree(room)
+    aside.rename(room)
+    return (taken.tree_digest, taken.files, taken.uncaptured), (anew.tree_digest, anew.files, anew.uncaptured)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_as_a_survey_of_everything(w: World, seed: int) -> None:
+    compare(w, seed, STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_the_same_over_long_histories(w: World, seed: int) -> None:
+    compare(w, seed, 120)
+
+
+def compare(w: World, seed: int, steps: int) -> None:
+    edits, engine = Steps(w, seed), w.engine()
+    engine.capture("s/first", labels={})
+    done = []
+    for number in range(steps):
+        for _ in range(edits.chance.randrange(1, 4)):
+            edits.any()
+        short, anew = same_as_anew(w, engine, number)
+        done.append(number)
+        assert short == anew, f"seed {seed}, after {done}"
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which way each capture took."""
+    taken: list[str] = []
+    short, long = Finder.what_changed, Finder.everything
+
+    def told(name: str, way: Callable[..., object]) -> Callable[..., object]:
+        def wrapper(*words: object) -> object:
+            found = way(*words)
+            taken.append(name if found is not None else "doubt")
+            return found
+
+        return wrapper
+
+    monkeypatch.setattr(Finder, "what_changed", told("short", short))
+    monkeypatch.setattr(Finder, "everything", told("long", long))
+    return taken
+
+
+def test_edits_take_the_short_way(w: World, ways: list[str]) -> None:
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.put("a.txt", "edited\n")
+    w.put("new/deep/file.txt", "new\n")
+    w.put("dir/x.log", "ignored\n")
+    w.remove("dir/d.txt")
+    engine.capture("s/2", labels={})
+    w.git("add", "new", "a.txt")
+    w.git("commit", "-q", "-m", "work")
+    engine.capture("s/3", labels={})
+    assert ways == ["long", "short", "short"]
+
+
+def test_ignore_rules_that_change_take_the_long_way(w: World, ways: list[str]) -> None:
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.put("dir/.gitignore", "e.txt\n")
+    w.put(".git/info/exclude", "u.txt\n")
+    engine.capture("s/2", labels={})
+    assert ways[-1] == "long"
+
+
+def test_a_damaged_memory_is_no_harm(w: World, ways: list[str]) -> None:
+    first = w.engine().capture("s/1", labels={})
+    Path(w.root, ".git/turnback/known").write_bytes(b"\xff damaged")
+    assert w.engine().capture("s/2", labels={}).tree_digest == first.tree_digest
+    Path(w.root, ".git/turnback/index").write_bytes(b"DIRC damaged")
+    assert w.engine().capture("s/3", labels={}).tree_digest == first.tree_digest
+    assert ways[0] == ways[1] == ways[-1] == "long"
+
+
+def test_an_idle_capture_writes_nothing_but_its_ref(w: World) -> None:
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    engine.capture("s/2", labels={})
+    before = stamps(w)
+    engine.capture("s/3", labels={})
+    written = {path for path, stamp in stamps(w).items() if before.get(path) != stamp}
+    written -= {path for path in written if "sharedindex" in path and before[path][0] == stamps(w)[path][0]}  # its time
+    room = ".git/turnback/"
+    assert {path for path in written if not path.startswith(room)} == {".git/refs/turnback/s/3"}
+    assert written & {f"{room}index", f"{room}user-index"} == set()
+    assert not any(path.startswith((f"{room}incoming/", f"{room}side.git/")) for path in written)
+
+
+def test_a_restore_touches_exactly_its_paths(w: World) -> None:
+    """Modification time, inode and status time of all other files stay."""
+    for number in range(200):
+        w.put(f"many/part{number % 10}/file{number}.txt", f"{number}\n")
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    mine = [f"many/part{number % 10}/file{number}.txt" for number in range(0, 200, 10)]
+    for name in mine[:15]:
+        w.put(name, "by the agent\n")
+    for name in mine[15:]:
+        w.remove(name)
+    before = stamps(w, w.root)
+    plan = restore(engine, "s/1", "s/1u")
+    assert {step.path for step in (*plan.writes, *plan.creations)} == set(mine)
+    touched = {path for path, stamp in stamps(w, w.root).items() if before.get(path) != stamp}
+    assert {path for path in touched if not path.startswith(".git/")} == set(mine)
+
+
+def stamps(w: World, top: Path | None = None) -> dict[str, tuple[int, ...]]:
+    """Return inode and times of every file below the worktree's top."""
+    found = {}
+    for folder, _, names in os.walk(top or w.root):
+        for name in names:
+            status = os.lstat(os.path.join(folder, name))
+            path = os.path.relpath(os.path.join(folder, name), w.root)
+            found[path] = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+    return found
