@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import platformdirs
@@ -83,9 +83,12 @@ class CheckpointSection(_Section, frozen=True, kw_only=True):
     """`[checkpoint]`: whether a run needs one, and the seconds a capture may take (the first of a workspace, more).
 
     `required`: no complete checkpoint, no run. `best_effort`: the person is told. `off` shows in every report.
+    `store` auto: in the repository, if there is one; shadow: always among the hub's own files.
+    `keep_runs` a session, `keep_days` and `keep_bytes` limit what is kept.
     """
 
     mode: CheckpointMode = "best_effort"
+    store: Literal["auto", "shadow"] = "auto"
     budget_s: Seconds = 30.0
     first_budget_s: Seconds = 120.0
     keep_runs: Count = 50
@@ -133,6 +136,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def database(self) -> Path:
         return self.home / "hub.db"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints of folders without git lie, a store for each folder."""
+        return self.home / "checkpoints"
 
     @property
     def outputs(self) -> Path:

@@ -212,6 +212,10 @@ class Units:
         """End every restore that was left unfinished, in all units alike; see `Engine.recover`."""
         return self._restores.recover(is_committed)
 
+    def open_elsewhere(self, ref: str, directory: Path) -> Path:
+        """Open the first unit's part of a checkpoint in a linked worktree; see `Engine.open_elsewhere`."""
+        return self._first.open_elsewhere(ref, directory)
+
     def keep(self, ref: str, on: bool = True) -> None:
         """Protect a checkpoint from `prune`, or end that."""
         self._first.keep(ref, on)

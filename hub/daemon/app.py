@@ -104,7 +104,11 @@ class App:
         database.on_commit = bus.publish
         self.tasks = Tasks()
         children = Children(database, identity.boot_id)
-        worktrees = Worktrees(database)
+        worktrees = Worktrees(
+            self.settings.checkpoints,
+            f"the hub of {self.settings.home}",
+            always_shadow=self.settings.config.checkpoint.store == "shadow",
+        )
         self._stack.callback(worktrees.close)
         tools = default_tools()
         self._stack.push_async_callback(_close_tools, tools)

@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hub.checkpoint.engine import Engine
+from hub.checkpoint.units import Units
 from hub.checkpoint.values import Checkpoint, CheckpointError, Mark, Plan
 from hub.domain.values import Reach
 from hub.errors import ConflictError, UsageError
 from hub.ids import new_id
 from hub.protocol.views import UncapturedView
 from hub.store.checkpoints import BEFORE_KINDS, Bond, Captured
-from hub.store.database import Database
 
 T = TypeVar("T")
 
@@ -69,36 +68,42 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class Worktrees:
     """Captures and restores, by worktree. Work on one worktree is done in order; different ones run side by side."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, stores: Path, owner: str, *, always_shadow: bool) -> None:
+        self._stores = stores
+        self._owner = owner
+        self._always_shadow = always_shadow
         self._threads: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, Units] = {}
 
     async def locate(self, directory: str) -> str:
         """Return the worktree that a directory lies in. Raises UsageError: not_a_directory, not_a_repository …"""
         path = Path(directory)
         if not path.is_absolute():
             raise UsageError(f"{directory!r} is not an absolute path.", code="not_a_directory")
-        engine = await asyncio.to_thread(Engine.open, path)
+        engine = await asyncio.to_thread(self._open, path)
         root = str(engine.root)
         self._engines.setdefault(root, engine)
         return root
 
-    async def work(self, worktree: str, function: Callable[[Engine], T]) -> T:
+    async def work(self, worktree: str, function: Callable[[Units], T]) -> T:
         """Run a function on the worktree's engine, in its thread. Raises what it raises."""
         loop = asyncio.get_running_loop()
         job = loop.run_in_executor(self._thread(worktree), functools.partial(self._with_engine, worktree, function))
         return await asyncio.shield(job)
 
-    def _with_engine(self, worktree: str, function: Callable[[Engine], T]) -> T:
+    def _with_engine(self, worktree: str, function: Callable[[Units], T]) -> T:
         engine = self._engines.get(worktree)
         if engine is None or not engine.root.is_dir():
-            engine = self._engines[worktree] = Engine.open(Path(worktree))
+            engine = self._engines[worktree] = self._open(Path(worktree))
         try:
             return function(engine)
         except OSError as error:
             text = f"The checkpoint store of {worktree} cannot be used: {error}"
             raise CheckpointError(text, code="store_unusable") from error
+
+    def _open(self, directory: Path) -> Units:
+        """Return the engine of a worktree; a folder without git has its checkpoints among ours."""
+        return Units.open([directory], owner=self._owner, shadow=self._stores, always_shadow=self._always_shadow)
 
     def _thread(self, worktree: str) -> ThreadPoolExecutor:
         if worktree not in self._threads:
@@ -120,7 +125,7 @@ class Worktrees:
         """Save the present state as `request` says, and plan the way from it to a checkpoint."""
         labels = _labels(undo_id, request)
 
-        def make(engine: Engine) -> Plan:
+        def make(engine: Units) -> Plan:
             return _first_free(
                 request,
                 lambda name: engine.plan(
@@ -166,7 +171,7 @@ def _labels(checkpoint_id: str, request: Request) -> Mapping[str, str]:
     return {"checkpoint_id": checkpoint_id, "kind": request.kind, "note": request.note, **bond}
 
 
-def _capture(engine: Engine, request: Request, labels: Mapping[str, str]) -> Checkpoint:
+def _capture(engine: Units, request: Request, labels: Mapping[str, str]) -> Checkpoint:
     return _first_free(request, lambda name: engine.capture(name, labels=labels, budget_s=request.budget_s))
 
 

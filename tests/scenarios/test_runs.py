@@ -271,13 +271,20 @@ async def test_bad_prompts_are_refused_with_a_code_and_nothing_is_stored(
         assert await client.call("session.list") == []
 
 
-async def test_a_folder_without_git_says_how_to_go_on(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
-    model = scenario(tmp_path / "s.yaml", "turns: [{text: hi}]")
+async def test_a_folder_without_git_can_be_turned_back_as_well(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
+    calls = "[{name: run_commands, arguments: {commands: ['rm a.txt; echo new > b.txt']}}]"
+    model = scenario(tmp_path / "s.yaml", f"turns: [{{tool_calls: {calls}}}, {{text: ok}}]")
     folder = tmp_path / "plain"
     folder.mkdir()
+    (folder / "a.txt").write_text("mine")
     hub = await hubs().start()
     async with await hub.client() as client:
-        with pytest.raises(UsageError) as caught:
-            await submit(client, folder, model)
-        assert caught.value.code == "not_a_repository"
-        assert "git init" in (caught.value.hint or "")
+        accepted = await submit(client, folder, model, auto_approve=["all"])
+        await ended(client, accepted.session_id)
+        assert sorted(path.name for path in folder.iterdir()) == ["b.txt"]
+        (saved,) = await client.call("checkpoint.list", session_id=accepted.session_id)
+        done = await client.call("checkpoint.restore", checkpoint_id=saved.id)
+        assert (done.created, done.deleted, done.messages > 0) == (["a.txt"], ["b.txt"], True)
+        assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("a.txt", "mine")]
+        await client.call("checkpoint.undo", session_id=accepted.session_id)
+        assert [path.name for path in folder.iterdir()] == ["b.txt"]

@@ -254,3 +254,23 @@ async def test_a_kill_during_a_restore_leaves_the_old_or_the_new_state(
                 await client.call("checkpoint.undo", session_id=accepted.session_id)
                 assert (state_of(repo), await messages_of(client, accepted.session_id)) == (new, said)
     assert seen
+
+
+async def test_a_repository_inside_the_workspace_goes_back_with_it(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = make_repo(tmp_path / "repo")
+    inner = make_repo(repo / "vendor" / "inner", {"lib.txt": "old\n"})
+    commands = "['echo new > vendor/inner/lib.txt; echo new > a.txt']"
+    text = f"turns: [{{tool_calls: [{{name: run_commands, arguments: {{commands: {commands}}}}}]}}, {{text: ok}}]"
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, scenario(tmp_path / "s.yaml", text), auto_approve=["all"])
+        await ended(client, accepted.session_id)
+        (saved,) = await client.call("checkpoint.list", session_id=accepted.session_id)
+        done = await client.call("checkpoint.restore", checkpoint_id=saved.id)
+        assert sorted(done.restored + done.deleted) == ["a.txt", "vendor/inner/lib.txt"]
+        assert (inner / "lib.txt").read_text() == "old\n"
+        await client.call("checkpoint.undo", session_id=accepted.session_id)
+        assert (inner / "lib.txt").read_text() == "new\n"
+        assert (repo / "a.txt").read_text() == "new\n"
