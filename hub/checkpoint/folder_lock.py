@@ -16,6 +16,8 @@ from hub.errors import RefusedError
 LOCKS = "/proc/locks"
 _CANNOT = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
 NONE = -1
+GRACE_S = 0.2
+"""How long at least the folder is waited for: a holder that is killed lets the file go first."""
 
 
 class FolderLock(WorktreeLock):
@@ -37,17 +39,17 @@ class FolderLock(WorktreeLock):
         super().acquire(owner)
         if self._folder == NONE:
             try:
-                self._folder = _hold(self._top, self._patience_s)
+                self._folder = _hold(self._top, max(self._patience_s, GRACE_S))
             except BaseException:
                 super().release()
                 raise
 
     def release(self) -> None:
-        """Give it back; the last release frees it."""
-        super().release()
-        if self._depth == 0 and self._folder != NONE:
+        """Give it back; the last release frees it, the folder first: who gets the file next finds the folder free."""
+        if self._depth == 1 and self._folder != NONE:
             os.close(self._folder)
             self._folder = NONE
+        super().release()
 
 
 def _hold(top: bytes, wait_s: float) -> int:

@@ -16,6 +16,8 @@ import msgspec
 from hub.errors import RefusedError
 
 POLL_S = 0.02
+SIGNING_POLLS = 10
+"""How often it is looked who holds the lock, when that is not written down yet."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -96,8 +98,11 @@ def _sign(descriptor: int, owner: str) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    try:
-        holder = msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Holder)
-    except msgspec.DecodeError:
-        return "another process"
-    return f"process {holder.pid} ({holder.owner})"
+    for _ in range(SIGNING_POLLS):
+        try:
+            holder = msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Holder)
+        except msgspec.DecodeError:
+            time.sleep(POLL_S)
+        else:
+            return f"process {holder.pid} ({holder.owner})"
+    return "another process"
