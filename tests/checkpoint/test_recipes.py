@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.units import Units
-from hub.checkpoint.values import CheckpointError, Plan
+from hub.checkpoint.values import CheckpointError, Mark, Plan
 from hub.errors import ConflictError, NotFoundError, RefusedError, UsageError
 from tests.checkpoint.cases import conflict
 from tests.checkpoint.world import World, differing, restore
@@ -156,6 +157,82 @@ def test_r11_a_rename_is_taken_back_and_nothing_else_is_touched(t: Tale) -> None
     t.git("mv", "a", "z")
     t.rs()
     assert (t.get("a"), t.exists("z"), os.stat(t.path("b"))) == (b"a\n", False, stamp)
+
+
+class Sessions:
+    """Sessions that run in one worktree, and the history that a hub keeps of them."""
+
+    def __init__(self, t: Tale) -> None:
+        self.t = t
+        self.history: list[Mark] = []
+
+    def capture(self, owner: str, kind: Literal["before", "after"]) -> str:
+        ref = f"{owner}/{len(self.history)}"
+        self.t.eng.capture(ref, labels={})
+        self.history.append(Mark(ref=ref, kind=kind, owner=owner))
+        return ref
+
+    def run(self, owner: str, name: str = "", text: str = "") -> str:
+        """Let a session append a line to a file, or change nothing; return the ref of the checkpoint before it."""
+        before = self.capture(owner, "before")
+        if name:
+            self.t.add(name, text)
+        self.capture(owner, "after")
+        return before
+
+    def back(self, owner: str, target: str) -> Plan:
+        plan = self.t.eng.plan(target, undo_ref=f"{owner}/undo", labels={}, owner=owner, history=self.history)
+        self.t.eng.apply(plan)
+        self.t.eng.finish(plan.txid)
+        return plan
+
+
+def test_r12_a_session_that_changed_nothing_takes_nothing_of_another_back(t: Tale) -> None:
+    sessions = Sessions(t)
+    target = sessions.run("B")
+    sessions.run("A", "a", "A")
+    plan = sessions.back("B", target)
+    assert (plan.is_empty, plan.reach, [row.path for row in plan.kept]) == (True, "session", ["a"])
+    assert t.get("a") == b"a\nA\n"
+
+
+def test_r13_an_undo_in_one_session_leaves_the_other_alone(t: Tale) -> None:
+    sessions = Sessions(t)
+    sessions.run("A", "a", "A")
+    target = sessions.run("B", "b", "B")
+    sessions.run("A", "a", "A again")
+    sessions.back("B", target)
+    assert (t.get("a"), t.get("b")) == (b"a\nA\nA again\n", b"b\n")
+    t.rs("B/undo")
+    assert (t.get("a"), t.get("b")) == (b"a\nA\nA again\n", b"b\nB\n")
+
+
+def test_r17_r21_what_the_user_wrote_since_is_listed_as_his_and_kept(t: Tale) -> None:
+    """A line of his in the agent's file, and a file of his own; the agent's other file goes back."""
+    sessions = Sessions(t)
+    target = sessions.capture("S", "before")
+    t.add("a", "agent")
+    t.add("b", "agent")
+    sessions.capture("S", "after")
+    t.add("a", "user")
+    t.put("c", "mine")
+    plan = sessions.back("S", target)
+    assert (t.get("a"), t.get("b"), t.get("c")) == (b"a\nagent\nuser\n", b"b\n", b"mine")
+    assert {row.path for row in plan.kept} == {"a", "c"}
+
+
+def test_c60_files_that_others_changed_elsewhere_stay_unless_asked(t: Tale) -> None:
+    sessions = Sessions(t)
+    t.put("s/x", "x\n")
+    t.eng = Engine.open(t.root / "s")
+    target = sessions.run("S", "s/x", "session")
+    t.add("a", "somebody else")
+    sessions.back("S", target)
+    assert (t.get("s/x"), t.get("a")) == (b"x\n", b"a\nsomebody else\n")
+    plan = t.eng.plan(target, undo_ref="S/all", labels={}, owner="S", history=sessions.history, reach="tree")
+    t.eng.apply(plan)
+    t.eng.finish(plan.txid)
+    assert t.get("a") == b"a\n"
 
 
 def test_r14_a_turn_that_changed_nothing_has_nothing_to_restore(t: Tale) -> None:

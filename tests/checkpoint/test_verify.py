@@ -214,7 +214,7 @@ def test_a_journal_that_cannot_be_read_is_named(w: World) -> None:
     assert (folder / "plan.json").exists()
 
 
-def test_stale_files_of_ours_are_removed_and_no_others(w: World) -> None:
+def test_r57_stale_files_of_ours_are_removed_and_no_others(w: World) -> None:
     engine = w.engine()
     room = w.root / ".git/turnback"
     ours = [room / "index.lock", room / "latest.tmp", room / "side.git/config.tmp", room / "side.git/index.lock"]

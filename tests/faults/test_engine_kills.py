@@ -243,8 +243,8 @@ SOME |= {"recovery_back": 6, "recovery_refused": 4, "recovery_forward": 4}
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_killed_at_some_steps(stages: Callable[[str], Stage], name: str) -> None:
-    """C67: killed before a step, recovered by another process."""
+def test_c67_killed_at_some_steps(stages: Callable[[str], Stage], name: str) -> None:
+    """Killed before a step, recovered by another process: no lock, pid or boot id of the dead one is believed."""
     stage = stages(name)
     chosen = spread(stage.steps(), SOME[name])
     print(f"steps {chosen}")
@@ -254,7 +254,7 @@ def test_killed_at_some_steps(stages: Callable[[str], Stage], name: str) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", STAGES)
-def test_killed_at_every_step(stages: Callable[[str], Stage], name: str) -> None:
+def test_c67_killed_at_every_step(stages: Callable[[str], Stage], name: str) -> None:
     stage = stages(name)
     sides = kill_at(stage, list(range(len(stage.steps()))), committed=name in COMMITTED)
     assert sides == ({"before", "after"} if name in ("restore", "undo") else {"before"})
