@@ -17,13 +17,11 @@ from pathlib import Path
 from benchmarks.measuring import Row, command_line, megabytes, milliseconds, repetitions, report, row, show
 from benchmarks.other_ways import Shadow, stash_capture
 from benchmarks.processes import PYTHON, ROOT, environment
-from benchmarks.repositories import Generated, generated, git
+from benchmarks.repositories import ALL_SIZES, SIZES, Generated, column, generated, git
 from hub.checkpoint.engine import Engine
 
 RUNS = 9
 FIRST_RUNS = 7
-SIZES = (3_800,)
-ALL_SIZES = (3_800, 50_000, 200_000)
 EDITED = 20
 MEMORY_GOAL_MB = 150.0
 GOALS = {"dirty": (3.0, 1.6, 1.6), "idle": (1.9, 1.35, 1.1), "first": (9.0, 5.0, 5.0)}
@@ -126,16 +124,12 @@ def rows_of(files: int, times: Times, memory: int) -> list[Row]:
     rows = [status]
     for key, name in NAMES.items():
         if key != "status" and key in times:
-            goal = GOALS[key][_column(files)] * status.median if key in GOALS else None
+            goal = GOALS[key][column(files)] * status.median if key in GOALS else None
             values = milliseconds(times[key])
             rows.append(row(f"{key}_{label}", f"- {name}", "ms", values, against=status, goal=goal))
     largest = megabytes([memory])
     rows.append(row(f"rss_{label}", "- largest RSS of the capturing process", "MB", largest, goal=MEMORY_GOAL_MB))
     return rows
-
-
-def _column(files: int) -> int:
-    return 0 if files <= 10_000 else 1 if files <= 100_000 else 2
 
 
 def measured_rows(options: argparse.Namespace, files: int) -> list[Row]:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from benchmarks.processes import environment
 
+SIZES = (3_800,)
+ALL_SIZES = (3_800, 50_000, 200_000)
 FILES_IN_A_FOLDER = 20
 FOLDERS_IN_A_FOLDER = 25
 SETTLE_S = 1.1
@@ -86,6 +88,11 @@ class Generated:
         """Let the index get older than the files it tells of."""
         time.sleep(SETTLE_S)
         git(self.top, "update-index", "-q", "--refresh", "--force-write-index")
+
+
+def column(files: int) -> int:
+    """Return which of three goals holds for so many files: up to 10 k, up to 100 k, above."""
+    return 0 if files <= 10_000 else 1 if files <= 100_000 else 2
 
 
 def text_of(seed: int) -> str:
