@@ -8,6 +8,7 @@ a folder on a removable disk is known again after a restart of the machine.
 """
 
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from hub.checkpoint.failures import told
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.meta import text
 from hub.checkpoint.operations import NO_BRANCH
@@ -22,6 +24,8 @@ from hub.checkpoint.places import check_folder, check_place
 from hub.checkpoint.repository import NoRepository, Repository
 from hub.checkpoint.side import Store
 from hub.errors import RefusedError, UsageError
+
+log = logging.getLogger(__name__)
 
 PLACE = b"place.json"
 ALGORITHM = "sha1"
@@ -65,7 +69,7 @@ class ShadowStore(Store):
     """A folder, and our own repository for it in another place. `stores` is where such repositories lie."""
 
     def __init__(self, directory: Path, stores: Path) -> None:
-        """Raises UsageError: not_a_directory, protected_directory, foreign_owner."""
+        """Raises UsageError: not_a_directory, protected_directory, foreign_owner, CheckpointError store_unwritable."""
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a directory.", code="not_a_directory")
         top = directory.resolve()
@@ -75,7 +79,8 @@ class ShadowStore(Store):
         room = os.path.join(os.fsencode(stores), _name_for(stores, place))
         self._lay_out(os.fsencode(top), os.path.join(room, b"store.git"), os.path.join(room, b"store.git"), room)
         self._stores = stores
-        self._make(place)
+        with told():
+            self._make(place)
 
     def elsewhere(self, ref: str) -> RefusedError | None:
         """Return why a checkpoint is in the store of another folder, None when it is in none."""
@@ -159,7 +164,7 @@ def elsewhere(ref: str, store: Store, stores: Path) -> RefusedError | None:
             return RefusedError(
                 f"Checkpoint {ref} is not of this folder as it is now: {_difference(here, place, store)}",
                 code="other_worktree",
-                hint=f"Nothing was changed. The checkpoint is kept in {os.fsdecode(room)}.",
+                hint=f"{_way_back(here, place)} The checkpoint is kept in {os.fsdecode(room)}.",
             )
     return None
 
@@ -172,6 +177,12 @@ def _difference(here: Place, there: Place, store: Store) -> str:
     if here.path == there.path:
         return "the folder was replaced by another one of the same name."
     return f"it was at {there.path} then, and was moved."
+
+
+def _way_back(here: Place, there: Place) -> str:
+    if here.path == there.path or os.path.lexists(there.path):
+        return "Nothing was changed."
+    return f"Nothing was changed: move the folder back to {there.path}, and it can be restored."
 
 
 def _is_kin(here: Place, there: Place) -> bool:
@@ -200,7 +211,12 @@ def _known(stores: Path) -> Iterator[tuple[bytes, Place]]:
     for name in sorted(os.listdir(stores)):
         path = stores / name / os.fsdecode(PLACE)
         if _IDENTITY.fullmatch(name) and path.exists():
-            yield os.fsencode(stores / name), msgspec.json.decode(path.read_bytes(), type=Place)
+            try:
+                place = msgspec.json.decode(path.read_bytes(), type=Place)
+            except msgspec.DecodeError as error:
+                log.warning("a shadow store cannot be told", extra={"path": str(path), "error": str(error)})
+            else:
+                yield os.fsencode(stores / name), place
 
 
 def _boot() -> str:

@@ -17,6 +17,7 @@ from hub.checkpoint.files import write_durably
 from hub.checkpoint.joint import Joint
 from hub.checkpoint.meta import raw, text
 from hub.checkpoint.parts import key_of
+from hub.checkpoint.values import CheckpointError
 from hub.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -134,6 +135,9 @@ class Roll:
                 return msgspec.json.decode(stream.read(), type=dict[str, bytes])
         except FileNotFoundError:
             return {}
+        except msgspec.DecodeError as error:
+            path = os.fsdecode(self._path)
+            raise CheckpointError(f"The list of repositories in {path} cannot be read.", code="roll_damaged") from error
 
     def add(self, places: Mapping[str, bytes]) -> None:
         """Note places. The worktree's lock is held."""

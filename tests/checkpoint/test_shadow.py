@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.units import Units
 from hub.checkpoint.values import Plan
 from hub.errors import TurnbackError
 from tests.checkpoint.world import World, differing
@@ -211,6 +212,7 @@ def test_a_folder_that_was_moved_is_told_where_it_was(f: Folder) -> None:
     with pytest.raises(TurnbackError) as refused:
         moved.engine().get("ses/1")
     assert (refused.value.code, f"was at {f.root}" in refused.value.message) == ("other_worktree", True)
+    assert f"move the folder back to {f.root}" in (refused.value.hint or "")
     moved.root.rename(f.root)
     assert f.engine().get("ses/1").files == 6
 
@@ -239,6 +241,36 @@ def test_device_numbers_count_only_within_one_boot(f: Folder) -> None:
     shutil.rmtree(next(room for room in f.stores.iterdir() if room != other))
     (other / "place.json").write_text((other / "place.json").read_text().replace('"boot":"', '"boot":"earlier'))
     assert [row.ref for row in f.engine().list()] == ["ses/1"]
+
+
+def test_a_place_for_stores_that_cannot_be_written(f: Folder) -> None:
+    f.stores.parent.mkdir()
+    f.stores.write_text("a file is in the way\n")
+    assert code_of(f.engine) in ("checkpoint_failed", "store_unwritable")
+
+
+def test_a_damaged_store_of_another_folder_is_passed_over(f: Folder) -> None:
+    damaged = f.stores / ("0" * 32)
+    damaged.mkdir(parents=True)
+    (damaged / "place.json").write_text("{")
+    assert f.engine().capture("ses/1", labels={}).files == 6
+    assert code_of(f.engine().get, "ses/9") == "checkpoint_not_found"
+
+
+def test_by_choice_the_repositories_inside_hold_nothing_of_ours_either(tmp_path: Path, stores: Path) -> None:
+    outer, inner = World(tmp_path / "w"), World(tmp_path / "w" / "inner")
+    for world in (inner, outer):
+        world.put("x", "x\n")
+    units = Units.open([outer.root], shadow=stores, always_shadow=True)
+    inside = [sorted((world.root / ".git").rglob("*")) for world in (outer, inner)]
+    units.capture("ses/1", labels={})
+    inner.put("x", "changed\n")
+    plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
+    units.apply(plan)
+    units.finish(plan.txid)
+    assert inner.get("x") == b"x\n"
+    assert [sorted((world.root / ".git").rglob("*")) for world in (outer, inner)] == inside
+    assert len(list(stores.iterdir())) == 2
 
 
 def test_two_homes_have_one_lock_on_a_folder(f: Folder, tmp_path: Path) -> None:
