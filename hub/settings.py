@@ -25,6 +25,8 @@ PORT_VARIABLE = "TURNBACK_PORT"
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Pattern = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!(.*/)?\.\.(/|$)).+$")]
+"""A path or glob below a worktree's top: neither absolute nor with `..`."""
 
 
 class Secret:
@@ -84,16 +86,28 @@ class CheckpointSection(_Section, frozen=True, kw_only=True):
 
     `required`: no complete checkpoint, no run. `best_effort`: the person is told. `off` shows in every report.
     `store` auto: in the repository, if there is one; shadow: always among the hub's own files.
+    `steps`: captures within a run; auto leaves them out where one takes over half a second. `include`: files, folders
+    or patterns of ignored files that are captured always, relative to the worktree.
     `keep_runs` a session, `keep_days` and `keep_bytes` limit what is kept.
     """
 
     mode: CheckpointMode = "best_effort"
     store: Literal["auto", "shadow"] = "auto"
+    steps: Literal["auto", "on", "off"] = "auto"
+    include: tuple[Pattern, ...] = ()
     budget_s: Seconds = 30.0
     first_budget_s: Seconds = 120.0
     keep_runs: Count = 50
     keep_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     keep_bytes: Count = 5 << 30
+
+
+class HooksSection(_Section, frozen=True, kw_only=True):
+    """`[hooks]`: shell commands that save and bring back what files don't cover, and the seconds each may take."""
+
+    checkpoint_before: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    restore_after: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    timeout_s: Seconds = 60.0
 
 
 class EventsSection(_Section, frozen=True, kw_only=True):
@@ -111,6 +125,7 @@ class Config(_Section, frozen=True, kw_only=True):
     runs: RunsSection = RunsSection()
     approvals: ApprovalsSection = ApprovalsSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    hooks: HooksSection = HooksSection()
     events: EventsSection = EventsSection()
 
 
@@ -146,6 +161,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def outputs(self) -> Path:
         """Where the whole output of calls lies whose result was cut; by session, readable by its runs."""
         return self.home / "outputs"
+
+    @property
+    def hooks(self) -> Path:
+        """Where hooks put what they save, by checkpoint."""
+        return self.home / "hooks"
 
     @property
     def logs(self) -> Path:

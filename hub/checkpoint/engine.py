@@ -322,6 +322,11 @@ class Engine(Keeping):
     def _transaction(self, txid: str) -> Transaction:
         return Transaction(os.path.join(self._store.transactions, os.fsencode(txid)))
 
+    def ignored(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return which of these files, relative to `root`, git ignores and no capture has by itself."""
+        with self._working(BUDGET_S):
+            return [os.fsdecode(name) for name in self._snapshots.ignored([os.fsencode(path) for path in paths])]
+
     def settle(self) -> None:
         """End what a killed process left, as every call does. Raises RefusedError as `capture`."""
         with self._working(None):

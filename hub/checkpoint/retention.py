@@ -20,7 +20,8 @@ from hub.checkpoint.values import Value
 RUNS = 50
 DAYS = 30.0
 BYTES = 5 << 30
-_FORM = re.compile(r"(?P<series>.+)/(?P<number>[0-9]+)(?P<letter>|a|s[0-9]+|p|m|u|o)")
+_FORM = re.compile(r"(?P<series>.+)/(?P<number>[0-9]+)(?P<letter>|a|s[0-9]+|p[0-9]*|m|u|o)")
+_PRE_IMAGE = re.compile(r"p[0-9]*$")
 Why = Literal["runs", "age", "size", "purged"]
 
 
@@ -148,7 +149,8 @@ def _spared(
     for (series, kind, _), bundle in bundles.items():
         if kind == "undo" and series in live:
             spared.update(row.ref for row in bundle.rows)
-    return spared | {f"{ref}p" for ref in spared if _is_before(ref)}
+    runs_spared = {ref for ref in spared if _is_before(ref)}
+    return spared | {row.ref for row in held if _PRE_IMAGE.sub("", row.ref) in runs_spared}
 
 
 def _is_before(ref: str) -> bool:

@@ -96,6 +96,10 @@ class Snapshots:
         """Return the user's index alone."""
         return self._indexes.read()
 
+    def ignored(self, names: Collection[bytes]) -> list[bytes]:
+        """Return which files git's rules keep out of a snapshot, sorted; those that the user tracks are in it."""
+        return sorted(self._ground.index.ignored(names) - self.index().names)
+
     def forget_index(self) -> None:
         """Drop the private index, so that every file is read anew."""
         self._ground.forget()

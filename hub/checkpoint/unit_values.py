@@ -5,6 +5,7 @@ Decisions only. The key of a unit is its path relative to the first root, or abs
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -30,6 +31,16 @@ def narrowed(paths: Sequence[str], key: str) -> list[str]:
             found.append(".")
         elif path.startswith(f"{key}/"):
             found.append(path[len(key) + 1 :])
+    return found
+
+
+def by_place(root: Path, places: Sequence[Path], paths: Iterable[str]) -> dict[Path, dict[str, str]]:
+    """Return the paths below each place, the innermost one, as they are called there and as they are called here."""
+    found: dict[Path, dict[str, str]] = {}
+    for path in paths:
+        around = [place for place in places if (root / path).is_relative_to(place)]
+        place = max(around, key=lambda place: len(place.parts), default=root)
+        found.setdefault(place, {})[os.path.relpath(root / path, place)] = path
     return found
 
 

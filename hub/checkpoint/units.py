@@ -26,7 +26,7 @@ from hub.checkpoint.unit_captures import Captures, Written
 from hub.checkpoint.unit_discovery import Family, Opening, Roll
 from hub.checkpoint.unit_plans import Planning
 from hub.checkpoint.unit_restores import Restores
-from hub.checkpoint.unit_values import below, changes_in, narrowed
+from hub.checkpoint.unit_values import below, by_place, changes_in, narrowed
 from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
 from hub.checkpoint.verify import Verified
 from hub.checkpoint.worktree import Progress
@@ -91,6 +91,14 @@ class Units:
         with self._restores.settled(), self._writing() as written:
             captures = Captures(self._family, written, labels=labels, budget_s=budget_s, progress=progress)
             return captures.take(self._first, ref, include)
+
+    def ignored(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return which of these files, relative to `root`, git ignores and no capture has by itself."""
+        places = {engine.root: engine for engine in self._everyone()}
+        found: list[str] = []
+        for place, names in by_place(self.root, list(places), paths).items():
+            found += [names[name] for name in places[place].ignored(list(names))]
+        return sorted(found)
 
     def list(self, prefix: str = "") -> list[Checkpoint]:
         """Return the checkpoints whose refs begin with `prefix`; see `Engine.list`."""

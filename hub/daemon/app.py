@@ -28,10 +28,11 @@ from hub.daemon.handlers.hub import HubHandlers
 from hub.daemon.handlers.keeping import KeepingHandlers
 from hub.daemon.handlers.prompts import PromptHandlers
 from hub.daemon.models import Models
+from hub.daemon.modes import Modes
 from hub.daemon.services import Identity, Services, Tasks
 from hub.daemon.starting import Starter
 from hub.daemon.transcripts import Transcripts
-from hub.daemon.worktrees import Worktrees
+from hub.daemon.worktrees import Stores, Worktrees
 from hub.errors import UnavailableError
 from hub.ids import new_id
 from hub.protocol.discovery import DiscoveryRecord
@@ -104,11 +105,13 @@ class App:
         database.on_commit = bus.publish
         self.tasks = Tasks()
         children = Children(database, identity.boot_id)
-        worktrees = Worktrees(
-            self.settings.checkpoints,
-            f"the hub of {self.settings.home}",
-            always_shadow=self.settings.config.checkpoint.store == "shadow",
+        section = self.settings.config.checkpoint
+        stores = Stores(
+            folder=self.settings.checkpoints,
+            owner=f"the hub of {self.settings.home}",
+            always_shadow=section.store == "shadow",
         )
+        worktrees = Worktrees(stores, bus, self._clock, section.include)
         self._stack.callback(worktrees.close)
         tools = default_tools()
         self._stack.push_async_callback(_close_tools, tools)
@@ -122,6 +125,7 @@ class App:
             database=database,
             bus=bus,
             worktrees=worktrees,
+            modes=Modes(bus, section.mode),
             admission=Admission(self.settings.config.runs.max_parallel),
             transcripts=Transcripts(),
             models=models,

@@ -9,23 +9,37 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from hub.agent import loop
 from hub.agent.model import ModelError
 from hub.agent.system import system_prompt
 from hub.agent.tools.registry import tool_names
-from hub.daemon.before import BeforeCheckpoint, take_after
+from hub.daemon.captures import Captures
 from hub.daemon.gate import RunGate
 from hub.daemon.running import Conclusion, Running, RunOver
 from hub.daemon.services import Services
 from hub.daemon.steps import LIMIT_TEXTS, RunSteps, words_wait
 from hub.domain.messages import Message, TextPart
-from hub.domain.runs import StopReason
+from hub.domain.runs import RunSpec, StopReason
+from hub.domain.values import CheckpointMode
 from hub.errors import ConflictError, TurnbackError
 from hub.store import calls, endings, messages, runs
 from hub.store.database import Connection, Transaction
 from hub.store.runs import Ending, Hold
 
 log = logging.getLogger(__name__)
+
+
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store has of a run when it is loaded: its row, the conversation, whether it may have written …"""
+
+    row: Any
+    spec: RunSpec
+    transcript: list[Message]
+    wrote: bool
+    steered: bool
+    mode: CheckpointMode
 
 
 class Driver:
@@ -35,6 +49,7 @@ class Driver:
         self.hold = hold
         self._services = services
         self._running: Running | None = None
+        self._captures: Captures | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop: tuple[StopReason, str] | None = None
         self._ending = False
@@ -88,14 +103,14 @@ class Driver:
 
     async def _to_the_end(self) -> Ending:
         running = self._running = await self._load()
-        before = BeforeCheckpoint(running)
+        captures = self._captures = Captures(running)
         try:
-            before.begin()
+            captures.begin()
             running.time.on_limit = lambda: self.cancel("limit_time", LIMIT_TEXTS["limit_time"])
             if not running.waiting:
                 running.time.run()
-            text = await self._loop(running, before)
-            await before.ready()
+            text = await self._loop(running, captures)
+            await captures.ready()
             return await self._finish(running, "completed", "completed", text=text)
         except ModelError as error:
             return await self._finish(running, "failed", "model_error", error=f"{error.kind}: {error.message}")
@@ -111,12 +126,12 @@ class Driver:
             return await self._finish(running, "failed", "internal", error=error_text)
         finally:
             running.time.stop()
-            await before.stop()
+            await captures.stop()
 
     async def _load(self) -> Running:
         known = self._services.transcripts.get(self.hold.session_id)
-        row, transcript, wrote, steered = await self._services.database.read(lambda conn: self._look(conn, known))
-        spec = runs.spec_of(row)
+        found = await self._services.database.read(lambda conn: self._look(conn, known))
+        row, spec = found.row, found.spec
         names = tool_names(spec.agent_mode, spec.preset)
         running = Running(self._services, self.hold, spec, {name: self._services.tools[name] for name in names})
         running.waiting = row.state == "waiting"
@@ -124,12 +139,15 @@ class Driver:
         running.turns, running.tool_calls = row.turns, row.tool_calls
         running.next_message_id = row.open_message_id
         running.time.resume_from(row.active_s)
-        running.transcript, running.may_have_written = transcript, wrote
+        running.transcript, running.may_have_written = found.transcript, found.wrote
+        running.written_since_step, running.written_since_capture = found.wrote, found.wrote and not running.waiting
+        running.head_id = found.transcript[-1].id if found.transcript else None
         running.run_count, running.has_checkpoint = row.run_count, row.checkpoint_id is not None
-        running.steered = steered or self._steered
+        running.mode = found.mode
+        running.steered = found.steered or self._steered
         return running
 
-    async def _loop(self, running: Running, before: BeforeCheckpoint) -> str:
+    async def _loop(self, running: Running, captures: Captures) -> str:
         spec = running.spec
         if not running.root.is_dir():
             raise RunOver("workspace_gone", f"The workspace {running.root} is not there any more.")
@@ -138,27 +156,40 @@ class Driver:
         except TurnbackError as error:
             raise RunOver("model_error", error.message) from error
         frame = loop.Frame(model, system_prompt(running.root, spec.agent_mode), running.tools)
-        gate, steps = RunGate(running, before), RunSteps(running, before)
+        gate, steps = RunGate(running, captures), RunSteps(running, captures)
         try:
             return await loop.run(frame, running.transcript, running.run_id, gate, steps)
         finally:
             self._services.transcripts.put(running.session_id, running.transcript)
 
-    def _look(self, conn: Connection, known: Sequence[Message]) -> tuple[Any, list[Message], bool, bool]:
-        """Return the run's row, the conversation it goes on with, whether it may have written, and if steers wait."""
+    def _look(self, conn: Connection, known: Sequence[Message]) -> "_Found":
         row = runs.row(conn, self.hold.run_id)
-        wrote = row.turns > 0 and calls.wrote(conn, self.hold.run_id)
-        steered = words_wait(conn, self.hold.session_id)
-        return row, messages.transcript(conn, self.hold.session_id, known), wrote, steered
+        spec = runs.spec_of(row)
+        return _Found(
+            row=row,
+            spec=spec,
+            transcript=messages.transcript(conn, self.hold.session_id, known),
+            wrote=row.turns > 0 and calls.wrote(conn, self.hold.run_id),
+            steered=words_wait(conn, self.hold.session_id),
+            mode=self._services.modes.of_run(conn, spec),
+        )
 
     async def _finish(
         self, running: Running, state: str, stop_reason: StopReason, *, text: str = "", error: str | None = None
     ) -> Ending:
         self._ending = state == "completed"
-        changed = await take_after(running)
+        captures = self._captures or Captures(running)
+        changed = await captures.finish()
         if state != "completed":
             await self._settle_rest(error or state)
-        return Ending(state=state, stop_reason=stop_reason, error=error, text=text, files_changed=changed)
+        return Ending(
+            state=state,
+            stop_reason=stop_reason,
+            error=error,
+            text=text,
+            files_changed=changed,
+            no_checkpoint=captures.no_checkpoint,
+        )
 
     async def _stopped(self, reason: StopReason, text: str) -> Ending:
         """The run was cancelled from outside, by a person or by its time limit."""

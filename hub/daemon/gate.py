@@ -13,7 +13,7 @@ import msgspec
 
 from hub.agent.loop import Go, Settled
 from hub.agent.tools.base import Subject, Tool, ToolFailure
-from hub.daemon.before import BeforeCheckpoint
+from hub.daemon.captures import Captures
 from hub.daemon.fingerprints import fingerprint
 from hub.daemon.outputs import outputs_of
 from hub.daemon.running import Running
@@ -55,9 +55,9 @@ class _Seen(msgspec.Struct, frozen=True):
 class RunGate:
     """Implements the loop's Gate for one run."""
 
-    def __init__(self, running: Running, before: BeforeCheckpoint) -> None:
+    def __init__(self, running: Running, captures: Captures) -> None:
         self._run = running
-        self._before = before
+        self._captures = captures
         self._services = running.services
 
     async def prepare(self, message: Message) -> None:
@@ -270,11 +270,11 @@ class RunGate:
     async def _begin(self, call: ToolCallPart, seen: _Seen) -> bool:
         """Mark the call as executing. Returns False when it waited, or a steer came: then all is looked at anew."""
         if seen.call.effect in ("workspace", "external"):
-            waited = self._before.pending
-            await self._before.ready()
+            waited = self._captures.pending
+            await self._captures.ready()
             if waited:
                 return False
-            self._run.may_have_written = True
+            self._run.may_write()
         digest = arguments_hash(call.name, seen.call.arguments)
         return await self._services.database.write(lambda tx: self._begin_unless_steered(tx, call.id, digest))
 
@@ -285,10 +285,14 @@ class RunGate:
         return True
 
     async def _step_aside(self, seen: _Seen) -> None:
-        """Wait without holding anything: no slot, no writer lock, and the run's time stands still."""
+        """Wait without holding anything: no slot, no writer lock, and the run's time stands still.
+
+        What the run has written is saved before: from here on, others write.
+        """
         if self._run.waiting:
             return
         self._run.time.stop()
+        await self._captures.leave()
         open_approval = [seen.approval.id] if seen.approval is not None else []
         open_question = [seen.question.id] if seen.question is not None else []
         hold, seconds = self._run.hold, self._run.time.seconds
@@ -303,6 +307,7 @@ class RunGate:
         hold = self._run.hold
         await self._services.database.write(lambda tx: runs.go_on(tx, hold, "answered"))
         self._run.waiting = False
+        self._captures.come_back()
         self._run.time.run()
 
 

@@ -9,6 +9,7 @@ from hub.clock import Clock
 from hub.daemon.services import Services
 from hub.domain.messages import Message
 from hub.domain.runs import RunSpec, RunUsage, Spent, StopReason, plus
+from hub.domain.values import CheckpointMode
 from hub.store.database import Transaction
 from hub.store.runs import Hold
 
@@ -70,6 +71,8 @@ class Running:
     """One run that this process drives. `wake` is set whenever something it may wait for has changed.
 
     `steered`: a steer or a notice may wait in the store. `conclusion`: stores the last answer, which is not stored yet.
+    `head_id`: the newest message of the run as far as it is stored. `mode`: whether it takes checkpoints.
+    `written_since_capture`: a call that may write has begun since the capture with which the run began or came back.
     """
 
     def __init__(self, services: Services, hold: Hold, spec: RunSpec, tools: Mapping[str, Tool]) -> None:
@@ -90,9 +93,17 @@ class Running:
         self.steered = False
         self.conclusion: Conclusion | None = None
         self.transcript: list[Message] = []
+        self.mode: CheckpointMode = "off"
         self.may_have_written = False
+        self.written_since_capture = False
+        self.written_since_step = False
         self.has_checkpoint = False
+        self.head_id: str | None = None
         self.run_count = 0
+
+    def may_write(self) -> None:
+        """A call that may write begins."""
+        self.may_have_written = self.written_since_capture = self.written_since_step = True
 
     @property
     def run_id(self) -> str:

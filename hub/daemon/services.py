@@ -13,6 +13,7 @@ from hub.daemon.admission import Admission
 from hub.daemon.bus import Bus
 from hub.daemon.children import Children
 from hub.daemon.models import Models
+from hub.daemon.modes import Modes
 from hub.daemon.transcripts import Transcripts
 from hub.daemon.worktrees import Worktrees
 from hub.settings import Settings
@@ -38,6 +39,7 @@ class Services(msgspec.Struct, frozen=True):
     database: Database
     bus: Bus
     worktrees: Worktrees
+    modes: Modes
     admission: Admission
     transcripts: Transcripts
     models: Models

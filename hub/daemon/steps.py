@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 from hub.agent import retry
 from hub.agent.model import Model, ModelPart, ModelRequest, Notice, TextDelta
 from hub.agent.retry import Answer
 from hub.agent.tools.base import ToolContext, ToolOutput
-from hub.daemon.before import BeforeCheckpoint
+from hub.daemon.captures import Captures
 from hub.daemon.children import RUN_VARIABLE
 from hub.daemon.outputs import keep_whole
 from hub.daemon.running import Conclusion, Running, RunOver
@@ -31,22 +30,31 @@ LIMIT_TEXTS = {
 class RunSteps:
     """Implements the loop's Steps for one run."""
 
-    def __init__(self, running: Running, before: BeforeCheckpoint) -> None:
+    def __init__(self, running: Running, captures: Captures) -> None:
         self._run = running
-        self._before = before
+        self._captures = captures
         self._services = running.services
 
     async def before_model(self) -> Sequence[Message]:
-        """Take what the model is to be told: notices, then steers, in order. Raises RunOver when a limit is reached."""
+        """Take what the model is to be told: notices, then steers, in order. Raises RunOver when a limit is reached.
+
+        What the last calls have written is saved beside the request.
+        """
         reached = limit_reached(self._run.spec.limits, self._run.spent)
         if reached is not None:
             raise RunOver(reached, LIMIT_TEXTS[reached])
+        self._captures.step()
         if not self._run.steered:
             return ()
         self._run.steered = False
         if not await self._services.database.read(lambda conn: words_wait(conn, self._run.session_id)):
             return ()
-        return await self._services.database.write(self._take_words)
+        taken = await self._services.database.write(self._take_words)
+        return [self._at_head(message) for message in taken]
+
+    def _at_head(self, message: Message) -> Message:
+        self._run.head_id = message.id
+        return message
 
     def _take_words(self, tx: Transaction) -> list[Message]:
         runs.fence(tx, self._run.hold)
@@ -86,11 +94,11 @@ class RunSteps:
 
     async def answered(self, answer: Answer) -> Message:
         """Store an answer with its calls, and what it cost."""
-        return await self._services.database.write(self._counted(answer))
+        return self._at_head(await self._services.database.write(self._counted(answer)))
 
     async def concluded(self, answer: Answer) -> None:
         """Keep the last answer: stored at once if a capture follows, else with the run's end, in one commit."""
-        if self._run.may_have_written or self._before.pending:
+        if self._run.may_have_written or self._captures.pending:
             await self.answered(answer)
         else:
             self._run.conclusion = self._counted(answer)
@@ -126,7 +134,7 @@ class RunSteps:
         text = await asyncio.to_thread(keep_whole, self._run, call.id, output)
         result = Result(state=state, text=text, display=output.display, paths=output.paths)
         hold = self._run.hold
-        return await self._services.database.write(lambda tx: calls.settle(tx, hold, call.id, result))
+        return self._at_head(await self._services.database.write(lambda tx: calls.settle(tx, hold, call.id, result)))
 
     def context(self, call: ToolCallPart) -> ToolContext:
         """Return what a call may use."""
@@ -136,16 +144,13 @@ class RunSteps:
             shown = CallProgress(call_id=call.id, text=text)
             self._services.bus.live("tool_call.progress", shown, run.session_id, run.run_id)
 
-        async def before_write(paths: Sequence[Path]) -> None:
-            await self._before.ready()
-
         return ToolContext(
             root=run.root,
             env={**self._services.tool_environment, RUN_VARIABLE: run.run_id},
             call_id=call.id,
             remaining_s=run.time.remaining_s,
             watch=self._services.children.watch(run.run_id, call.id),
-            before_write=before_write,
+            before_write=self._captures.before_write,
             progress=progress,
         )
 

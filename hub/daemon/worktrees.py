@@ -3,9 +3,10 @@
 import asyncio
 import functools
 import hashlib
+import itertools
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,15 @@ import msgspec
 
 from hub.checkpoint.units import Units
 from hub.checkpoint.values import Checkpoint, CheckpointError, Mark, Plan
+from hub.clock import Clock
+from hub.daemon.bus import Bus
+from hub.daemon.included import included
+from hub.daemon.progress import Heard, Progress
 from hub.domain.values import Reach
 from hub.errors import ConflictError, UsageError
 from hub.ids import new_id
 from hub.protocol.views import UncapturedView
-from hub.store.checkpoints import BEFORE_KINDS, Bond, Captured
+from hub.store.checkpoints import BEFORE_KINDS, WITHIN_KINDS, Bond, Captured
 
 T = TypeVar("T")
 
@@ -27,10 +32,16 @@ OPEN_LIMIT = 64
 NAME_TRIES = 50
 PREVIEWED = "preview/0u"
 """The undo point that a preview speaks of and never makes."""
+NUMBERED = ("s", "p")
+"""Letters that count on in their run when a name is taken; with others the next run's number is tried."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A capture to take: which worktree, bound to what, named how. `series` and `letter` make the ref's name."""
+    """A capture to take: which worktree, bound to what, named how. `series` and `letter` make the ref's name.
+
+    `forced` are paths of the worktree that are captured even if git ignores them, beside what is configured. Without
+    `checkpoint_id` a fresh one is made.
+    """
 
     worktree: str
     kind: str
@@ -40,6 +51,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     letter: str
     note: str = ""
     budget_s: float = 30.0
+    forced: tuple[str, ...] = ()
+    checkpoint_id: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +67,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> dict[str, Any]:
         """Return the engine's parameters."""
         marks = [
-            Mark(ref=row.ref, kind="before" if row.kind in BEFORE_KINDS else "after", owner=row.session_id or "")
+            Mark(ref=row.ref, kind="before" if row.kind in _OPENING else "after", owner=row.session_id or "")
             for row in self.history
         ]
         paths = None if self.paths is None else [os.fsdecode(path) for path in self.paths]
@@ -65,13 +78,30 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return f"{undo_ref[:-1]}o" if self.head else None
 
 
-class Worktrees:
-    """Captures and restores, by worktree. Work on one worktree is done in order; different ones run side by side."""
+_OPENING = (*BEFORE_KINDS, *WITHIN_KINDS)
 
-    def __init__(self, stores: Path, owner: str, *, always_shadow: bool) -> None:
+
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
+    """Where checkpoints lie: `folder` holds shadow stores, `owner` is told to whom waits for a lock."""
+
+    folder: Path
+    owner: str
+    always_shadow: bool
+
+
+class Worktrees:
+    """Captures and restores, by worktree. Work on one worktree is done in order; different ones run side by side.
+
+    `include` are patterns of ignored files that every capture takes.
+    """
+
+    def __init__(self, stores: Stores, bus: Bus, clock: Clock, include: Sequence[str] = ()) -> None:
         self._stores = stores
-        self._owner = owner
-        self._always_shadow = always_shadow
+        self._bus = bus
+        self._clock = clock
+        self._include = include
+        self._busy: Counter[str] = Counter()
+        self._took: dict[str, float] = {}
         self._threads: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
         self._engines: dict[str, Units] = {}
 
@@ -88,8 +118,15 @@ class Worktrees:
     async def work(self, worktree: str, function: Callable[[Units], T]) -> T:
         """Run a function on the worktree's engine, in its thread. Raises what it raises."""
         loop = asyncio.get_running_loop()
+        self._busy[worktree] += 1
         job = loop.run_in_executor(self._thread(worktree), functools.partial(self._with_engine, worktree, function))
+        job.add_done_callback(lambda _: self._done(worktree))
         return await asyncio.shield(job)
+
+    def _done(self, worktree: str) -> None:
+        self._busy[worktree] -= 1
+        if not self._busy[worktree]:
+            del self._busy[worktree]
 
     def _with_engine(self, worktree: str, function: Callable[[Units], T]) -> T:
         engine = self._engines.get(worktree)
@@ -103,23 +140,52 @@ class Worktrees:
 
     def _open(self, directory: Path) -> Units:
         """Return the engine of a worktree; a folder without git has its checkpoints among ours."""
-        return Units.open([directory], owner=self._owner, shadow=self._stores, always_shadow=self._always_shadow)
+        stores = self._stores
+        return Units.open([directory], owner=stores.owner, shadow=stores.folder, always_shadow=stores.always_shadow)
 
     def _thread(self, worktree: str) -> ThreadPoolExecutor:
         if worktree not in self._threads:
             self._threads[worktree] = ThreadPoolExecutor(1, thread_name_prefix="worktree")
         self._threads.move_to_end(worktree)
-        if len(self._threads) > OPEN_LIMIT:
-            _, unused = self._threads.popitem(last=False)
-            unused.shutdown(wait=False)
+        for unused in list(self._unused()):
+            self._threads.pop(unused).shutdown(wait=False)
+            self._engines.pop(unused, None)
+            self._took.pop(unused, None)
         return self._threads[worktree]
 
+    def _unused(self) -> Iterator[str]:
+        """Give as many of those at rest as there are too many open, the one unused for longest first."""
+        at_rest = (worktree for worktree in self._threads if not self._busy[worktree])
+        return itertools.islice(at_rest, max(0, len(self._threads) - OPEN_LIMIT))
+
+    def took_s(self, worktree: str) -> float:
+        """Return the seconds that the last capture of a worktree took, 0 when none is remembered."""
+        return self._took.get(worktree, 0.0)
+
     async def capture(self, request: Request) -> Captured:
-        """Take a checkpoint and return what is to be stored of it. Raises CheckpointError; then there is none."""
-        checkpoint_id = new_id("checkpoint")
+        """Take a checkpoint and return what is to be stored of it. Raises CheckpointError; then there is none.
+
+        One that is bound to a session and takes long is shown to those who watch it.
+        """
+        checkpoint_id = request.checkpoint_id or new_id("checkpoint")
         labels = _labels(checkpoint_id, request)
-        taken = await self.work(request.worktree, lambda engine: _capture(engine, request, labels))
+        with Progress(self._bus, request.bond.session_id, request.bond.run_id) as progress:
+            taken = await self.work(
+                request.worktree, lambda engine: self._capture(engine, request, labels, progress.heard)
+            )
         return describe(checkpoint_id, request, taken)
+
+    def _capture(self, engine: Units, request: Request, labels: Mapping[str, str], heard: Heard) -> Checkpoint:
+        began = self._clock.monotonic()
+        include = [*included(engine.root, self._include), *request.forced]
+        taken = _first_free(
+            request,
+            lambda name: engine.capture(
+                name, labels=labels, budget_s=request.budget_s, include=include, progress=heard
+            ),
+        )
+        self._took[request.worktree] = self._clock.monotonic() - began
+        return taken
 
     async def plan(self, target_ref: str, undo_id: str, request: Request, asked: Asked) -> Plan:
         """Save the present state as `request` says, and plan the way from it to a checkpoint."""
@@ -171,10 +237,6 @@ def _labels(checkpoint_id: str, request: Request) -> Mapping[str, str]:
     return {"checkpoint_id": checkpoint_id, "kind": request.kind, "note": request.note, **bond}
 
 
-def _capture(engine: Units, request: Request, labels: Mapping[str, str]) -> Checkpoint:
-    return _first_free(request, lambda name: engine.capture(name, labels=labels, budget_s=request.budget_s))
-
-
 def _first_free(request: Request, attempt: Callable[[str], T]) -> T:
     """Try the names in order until one is free: another hub may have taken some in the same repository."""
     for name in ref_names(request):
@@ -187,9 +249,15 @@ def _first_free(request: Request, attempt: Callable[[str], T]) -> T:
 
 
 def ref_names(request: Request) -> list[str]:
-    """Return the names to try, in order: `<series>/<n><letter>`, then the next numbers."""
+    """Return the names to try, in order: `<series>/<n><letter>`, then the next numbers.
+
+    A letter that counts in its run, such as s3, goes on counting; the first p has no number.
+    """
     last = request.number + NAME_TRIES
-    return [f"{request.series}/{number}{request.letter}" for number in range(request.number, last)]
+    if request.letter[:1] not in NUMBERED:
+        return [f"{request.series}/{number}{request.letter}" for number in range(request.number, last)]
+    stem, first = f"{request.series}/{request.number}{request.letter[0]}", int(request.letter[1:] or 1)
+    return [f"{stem}{count}" if count > 1 or stem[-1] == "s" else stem for count in range(first, first + NAME_TRIES)]
 
 
 def series_of(session_id: str | None, worktree: str) -> str:

@@ -57,7 +57,7 @@ class HubDraining(Data, frozen=True, kw_only=True):
 
 
 class WorkspaceChanged(Data, frozen=True, kw_only=True):
-    """A workspace was registered or removed."""
+    """A workspace was registered, anew with another mode too, or removed."""
 
     name: str
     path: str

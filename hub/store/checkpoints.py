@@ -19,6 +19,8 @@ BEFORE_KINDS = ("before", "back")
 """Captures with which a run begins or goes on."""
 AFTER_KINDS = ("after", "left")
 """Captures with which a run ends, or stops to wait."""
+WITHIN_KINDS = ("step", "preimage")
+"""Captures in the middle of a run: what differs from one of them to the run's end is the run's."""
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,14 @@ def listing(
         query = query.where(checkpoints.c.worktree == worktree)
     newest = query.order_by(checkpoints.c.created_at.desc(), checkpoints.c.id.desc()).limit(limit)
     return [_view(found) for found in conn.execute(newest)]
+
+
+def taken_in(conn: sa.Connection, session_id: str, run_id: str, kinds: Sequence[str]) -> list[Any]:
+    """Return ref and kind of a run's captures of some kinds, in order of time."""
+    query = sa.select(checkpoints.c.ref, checkpoints.c.kind, checkpoints.c.id).where(
+        checkpoints.c.session_id == session_id, checkpoints.c.run_id == run_id, checkpoints.c.kind.in_(kinds)
+    )
+    return list(conn.execute(query.order_by(checkpoints.c.created_at, checkpoints.c.id)).all())
 
 
 def refs_in(conn: sa.Connection, worktree: str) -> set[str]:
@@ -220,11 +230,14 @@ def _newest(directions: Sequence[str], session_id: str | None, worktree: str | N
 
 
 def history(conn: sa.Connection, worktree: str, since: Any) -> list[Any]:
-    """Return ref, kind and session of a worktree's captures around runs, from a checkpoint's row on, in order."""
+    """Return ref, kind and session of a worktree's captures around runs, from a checkpoint's row on, in order.
+
+    The checkpoint itself is among them, whatever its kind.
+    """
     query = sa.select(checkpoints.c.ref, checkpoints.c.kind, checkpoints.c.session_id, checkpoints.c.id).where(
         checkpoints.c.worktree == worktree,
         checkpoints.c.created_at >= since.created_at,
-        checkpoints.c.kind.in_((*BEFORE_KINDS, *AFTER_KINDS)),
+        sa.or_(checkpoints.c.kind.in_((*BEFORE_KINDS, *AFTER_KINDS)), checkpoints.c.id == since.id),
         checkpoints.c.pruned_at.is_(None),
     )
     return list(conn.execute(query.order_by(checkpoints.c.created_at, checkpoints.c.id)).all())

@@ -75,8 +75,9 @@ def add_workspace(tx: Transaction, name: str, path: str, checkpoint: CheckpointM
         raise ConflictError(f"Workspace {name!r} is {found.path} already; remove it first.", code="name_taken")
     if found is None:
         insert(tx, workspaces, id=new_id("workspace"), name=name, path=path, created_at=tx.now)
-        tx.emit("workspace.added", WorkspaceChanged(name=name, path=path))
     tx.conn.execute(sa.update(workspaces).where(workspaces.c.name == name).values(checkpoint=checkpoint))
+    if found is None or found.checkpoint != checkpoint:
+        tx.emit("workspace.added", WorkspaceChanged(name=name, path=path))
     return workspace(tx.conn, name)
 
 

@@ -52,13 +52,14 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended."""
+    """How a run ended. `no_checkpoint` is given when nothing was noted of that before."""
 
     state: str
     stop_reason: str
     error: str | None = None
     text: str = ""
     files_changed: tuple[str, ...] = ()
+    no_checkpoint: str | None = None
 
 
 def start(tx: Transaction, run_id: str, prompt: Pending, spec: RunSpec, holder: str) -> None:
@@ -194,17 +195,15 @@ def ask_cancel(tx: Transaction, run_id: str, by: str) -> Any:
 
 def end(tx: Transaction, run_id: str, ending: Ending) -> None:
     """End a run: state, result, the delivery that is owed; late steers become follow-ups. Once only."""
-    found = move_and_read(
-        tx,
-        runs,
-        RUN,
-        run_id,
-        ending.state,
-        stop_reason=ending.stop_reason,
-        error=ending.error,
-        ended_at=tx.now,
-        files_changed=list(ending.files_changed),
-    )
+    values = {
+        "stop_reason": ending.stop_reason,
+        "error": ending.error,
+        "ended_at": tx.now,
+        "files_changed": list(ending.files_changed),
+    }
+    if ending.no_checkpoint is not None:
+        values["no_checkpoint"] = ending.no_checkpoint
+    found = move_and_read(tx, runs, RUN, run_id, ending.state, **values)
     _say_ended(tx, found, ending)
     prompts.turn_into_follow_ups(tx, found.session_id)
     deliveries.owe(tx, found.session_id, run_id, spec_of(found).address, ending.text or ending.error or ending.state)
