@@ -19,12 +19,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import demo_repository, output, prompting, render, starting, tables
+from cli import demo_repository, output, prompting, render, restore_plan, starting
 from cli.context import Link, home_of, with_link
 from cli.conversation import Conversation, OnAsk
 from cli.demo_proof import Proof, Snapshot, compare, look
 from cli.invocation import invocation
 from cli.prompting import Inputs
+from cli.restore_plan import Direction, Telling
 from cli.run import Pursuit, chosen_model
 from cli.screens import TextScreen
 from cli.sessions import all_messages
@@ -245,15 +246,15 @@ class Story:
     async def _turn_back(self, step: str, checkpoint: str, before: Snapshot) -> None:
         self._teller.chapter(step.capitalize())
         view = await self._link.call("checkpoint.restore", checkpoint_id=checkpoint, session_id=self._session_id)
-        await self._prove(step, view, before)
+        await self._prove(step, view, "restore", before)
 
     async def _undo(self, after: Snapshot) -> None:
         self._teller.chapter(STEPS[1].capitalize())
         view = await self._link.call("checkpoint.undo", session_id=self._session_id)
-        await self._prove(STEPS[1], view, after)
+        await self._prove(STEPS[1], view, "undo", after)
 
-    async def _prove(self, step: str, view: Any, then: Snapshot) -> None:
-        self._teller.draw(tables.restore(view))
+    async def _prove(self, step: str, view: Any, direction: Direction, then: Snapshot) -> None:
+        self._teller.draw(restore_plan.drawn(view, Telling(direction, self._session_id)))
         self._show_status()
         self._proofs += compare(step, await self._look(), then)
 

@@ -74,6 +74,7 @@ TABLE: dict[str, Row] = {
     "cancel": Row("cli.sessions", "cancel", "Stop a session's run."),
     "sessions": Row("cli.sessions", "sessions", "List sessions, newest first."),
     "show": Row("cli.sessions", "show", "Show a session: its messages and its runs."),
+    "session": Row("cli.session_group", "app", "Fork, rename or archive a session."),
     "queue": Row("cli.sessions", "queue", "List the prompts that wait in a session, next first."),
     "approvals": Row("cli.approvals", "approvals", "List the tool calls and questions that wait for an answer."),
     "approve": Row("cli.approvals", "approve", "Allow a tool call that waits."),

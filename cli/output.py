@@ -101,6 +101,13 @@ def note(value: str, style: str = "dim") -> None:
     err().print(Text(value, style=style), soft_wrap=True)
 
 
+def transient(value: str) -> None:
+    """Show a line on stderr in the place of the one before; an empty one takes it away. For terminals only."""
+    console = err()
+    console.file.write(f"\r\x1b[K{value[: max(1, console.width - 1)]}")
+    console.file.flush()
+
+
 def failed(error: BaseException, *, as_json: bool) -> int:
     """Print an expected error to stderr and return its exit code."""
     failure = failure_of(error)

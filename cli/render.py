@@ -273,6 +273,8 @@ def run_end(type: str, data: events.RunEnded) -> Iterator[Text]:
         names = ", ".join(clean_path(path) for path in data.files_changed[: tables.PATHS_SHOWN])
         more = len(data.files_changed) - tables.PATHS_SHOWN
         yield _line(f"  changed {names}{f' and {more} more' if more > 0 else ''}")
+    if data.no_checkpoint:
+        yield _line(f"  no checkpoint: {clean_line(data.no_checkpoint)}", "bold yellow")
     if data.files_changed and data.checkpoint_id:
         yield _line(f"  turn back: hubctl checkpoint restore {data.checkpoint_id}", "dim")
 

@@ -27,8 +27,6 @@ STATE_STYLES = {
     "pending": "yellow",
 }
 PATHS_SHOWN = 12
-SHORT_ID = 6
-"""Characters of an abbreviated id."""
 
 
 def state(word: str) -> Text:
@@ -106,8 +104,15 @@ def session(view: views.SessionView) -> RenderableType:
             ("workspace", clean_path(view.workspace)),
             ("runs", f"{view.run_count}, {plural(view.pending_prompts, 'prompt')} waiting"),
             ("begun", ago(view.created_at)),
+            *([("forked from", view.forked_from)] if view.forked_from else []),
         ]
     )
+
+
+def forked(view: views.SessionView) -> RenderableType:
+    """Draw a session that was forked off, and how to go on in it."""
+    way = Text(f"Go on: hubctl run --session {view.id} PROMPT", style="dim")
+    return Group(session(view), way)
 
 
 def runs(found: Sequence[views.RunView]) -> RenderableType:
@@ -117,7 +122,7 @@ def runs(found: Sequence[views.RunView]) -> RenderableType:
             str(view.run_count),
             view.id,
             state("turned back" if view.superseded else view.state),
-            clean_line(view.error or view.stop_reason or "-", 60),
+            _why(view),
             model_label(view.model),
             plural(len(view.files_changed), "file"),
             ago(view.created_at),
@@ -125,6 +130,14 @@ def runs(found: Sequence[views.RunView]) -> RenderableType:
         for view in found
     ]
     return listing(rows, ("#", "!run", "!state", "why", "model", "!changed", "!begun"), "No runs yet.")
+
+
+def _why(view: views.RunView) -> Text:
+    """Return why a run ended, and why nothing can bring its files back where that is so."""
+    words = Text(clean_line(view.error or view.stop_reason or "-", 60))
+    if view.no_checkpoint:
+        words.append(f" · no checkpoint: {clean_line(view.no_checkpoint)}", "yellow")
+    return words
 
 
 def prompts(found: Sequence[views.PromptView]) -> RenderableType:
@@ -185,65 +198,6 @@ def answered(view: views.ApprovalView) -> RenderableType:
     return Text.assemble(state(view.state), f"  {clean_path(view.tool)}  {what}  ({view.decision}, {view.id})")
 
 
-def checkpoint_row(view: views.CheckpointView) -> tuple[RenderableType, ...]:
-    run = "-" if view.run_count is None else f"run {view.run_count}"
-    return (view.id, view.kind, run, str(view.files), ago(view.created_at), clean_line(view.note, 50) or "-")
-
-
-def checkpoints(found: Sequence[views.CheckpointView]) -> RenderableType:
-    """Draw checkpoints."""
-    columns: tuple[str, ...] = ("!checkpoint", "!kind", "!of", "files", "!taken", "note")
-    rows = [checkpoint_row(view) for view in found]
-    if len({view.session_id for view in found}) > 1:  # runs of several sessions bear the same numbers
-        columns = ("!checkpoint", "!kind", "!session", "!of", "files", "!taken", "note")
-        rows = [(*row[:2], _short(view.session_id), *row[2:]) for row, view in zip(rows, found, strict=True)]
-    return listing(rows, columns, "No checkpoints here yet.")
-
-
-def _short(id: str | None) -> str:
-    """Return the end of an id, which stands for it on a command line."""
-    return "-" if id is None else id[-SHORT_ID:]
-
-
-def checkpoint(view: views.CheckpointView) -> RenderableType:
-    """Draw one checkpoint, with what it could not read."""
-    lines: list[tuple[str, RenderableType]] = [
-        ("checkpoint", f"{view.id}  ({view.kind})"),
-        ("workspace", clean_path(view.workspace)),
-        ("session", f"{view.session_id or '-'}  run {view.run_count if view.run_count is not None else '-'}"),
-        ("taken", ago(view.created_at)),
-        ("files", str(view.files)),
-        ("branch", f"{clean_line(view.branch or '-')} at {view.head or '-'}"),
-        ("kept as", f"{view.ref}  {view.commit}"),
-        ("note", clean_line(view.note) or "-"),
-    ]
-    lines += [("not in it", Text(f"{clean_path(x.path)}: {clean_line(x.why)}", "yellow")) for x in view.uncaptured]
-    return facts(lines)
-
-
-CHANGE_STYLES = {"added": "green", "created": "green", "deleted": "red", "removed": "red"}
-
-
-def diff(view: views.DiffView) -> RenderableType:
-    """Draw the difference between two checkpoints, or a checkpoint and now."""
-    if not view.changes:
-        return Text("No difference.", style="dim")
-    rows = [
-        (_kind(change.kind), _count("+", change.added), _count("-", change.removed), clean_path(change.path))
-        for change in view.changes
-    ]
-    changes = listing(rows, ("!what", "+", "-", "path"), "")
-    return Group(changes, Text(), patch(view.patch)) if view.patch else changes
-
-
-def _kind(word: str) -> Text:
-    return Text(word, style=CHANGE_STYLES.get(word, "cyan"))
-
-
-def _count(sign: str, lines: int | None) -> str:
-    return "-" if lines is None else f"{sign}{lines}"
-
-
 def patch(text: str) -> Text:
     """Draw a unified diff in its usual colours."""
     drawn = Text()
@@ -258,57 +212,20 @@ def _patch_style(line: str) -> str:
     return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
 
 
-def undone(view: views.RestoreView) -> RenderableType:
-    """Draw the undoing of a restore, planned or done. Only its own checkpoint takes it back."""
-    return restore(view, undoes=True)
-
-
-def restore(view: views.RestoreView, *, undoes: bool = False) -> RenderableType:
-    """Draw a restore, planned or done, with all that it cannot undo."""
-    title = "Would turn back to" if view.dry_run else "Turned back to"
-    parts: list[RenderableType] = [Text(f"{title} {view.checkpoint}", style="bold")]
-    parts += _paths("written", view.restored, "cyan") + _paths("created", view.created, "green")
-    parts += _paths("deleted", view.deleted, "red") + _paths(
-        "in conflict", [conflict.path for conflict in view.conflicts], "bold red"
-    )
-    parts += _paths("index", view.index_changes, "cyan")
-    parts += [Text(f"  kept         {clean_path(kept.path)}: {clean_line(kept.reason)}") for kept in view.kept]
-    if view.messages:
-        aside = f"{plural(view.messages, 'message')} of {plural(len(view.runs), 'run')} put aside"
-        parts.append(Text(f"  conversation {aside}"))
-    if undoes:
-        comes = "would come back" if view.dry_run else "came back"
-        parts.append(Text(f"  conversation {comes}, where the restore had put it aside"))
-    parts += [Text(f"  cancelled    {item.kind} {clean_line(item.text)}", "yellow") for item in view.cancelled]
-    parts += [Text(f"  taken up     {item.kind} {clean_line(item.text)}") for item in view.resumed]
-    parts += [Text("  HEAD         moves back to the checkpoint's commit")] if view.head_moved else []
-    parts += [Text(f"  note         {clean_line(note)}") for note in view.notes]
-    parts += [Text(f"  not undone   {clean_line(effect.summary)}", "yellow") for effect in view.effects]
-    if view.undo:
-        ways = f"restore {view.undo}" if undoes else f"undo  (or restore {view.undo})"
-        parts.append(Text(f"Taken back by: hubctl checkpoint {ways}", style="dim"))
-    return Group(*parts)
-
-
-def _paths(title: str, paths: Sequence[str], style: str) -> list[RenderableType]:
-    lines: list[RenderableType] = [
-        Text(f"  {title if index == 0 else '':<12} {clean_path(path)}", style=style)
-        for index, path in enumerate(paths[:PATHS_SHOWN])
-    ]
-    if len(paths) > PATHS_SHOWN:
-        lines.append(Text(f"  {'':<12} … and {len(paths) - PATHS_SHOWN} more", style=style))
-    return lines
-
-
 def workspaces(found: Sequence[views.WorkspaceView]) -> RenderableType:
     """Draw registered workspaces."""
-    rows = [(clean_line(view.name), clean_path(view.path), ago(view.created_at)) for view in found]
-    return listing(rows, ("!name", "path", "!added"), "No workspace is registered; any directory can be used with -w.")
+    rows = [
+        (clean_line(view.name), clean_path(view.path), view.checkpoint or "as configured", ago(view.created_at))
+        for view in found
+    ]
+    nothing = "No workspace is registered; any directory can be used with -w."
+    return listing(rows, ("!name", "path", "!checkpoints", "!added"), nothing)
 
 
 def workspace(view: views.WorkspaceView) -> RenderableType:
     """Draw one registered workspace."""
-    return Text(f"{view.name} is {clean_path(view.path)}")
+    how = f", checkpoints of its runs: {view.checkpoint}" if view.checkpoint else ""
+    return Text(f"{view.name} is {clean_path(view.path)}{how}")
 
 
 def acknowledged(words: str) -> Callable[[views.Ack], RenderableType]:

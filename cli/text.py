@@ -27,6 +27,7 @@ _CONTROL = re.compile(
 _SPACE = re.compile(r"\s+")
 
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+SIZES = ("KiB", "MiB", "GiB", "TiB")
 
 
 def clean(text: str) -> str:
@@ -63,6 +64,14 @@ def head(text: str, lines: int) -> tuple[str, int]:
 def plural(count: int, noun: str) -> str:
     """Return such as `1 file` or `3 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes for people, such as `340 B` or `1.2 MiB`."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(SIZES))
+    return f"{count / 1024**power:.1f} {SIZES[power - 1]}"
 
 
 def ago(at: str | None, now: datetime | None = None) -> str:

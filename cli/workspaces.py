@@ -7,6 +7,7 @@ import typer
 
 from cli import output, tables
 from cli.context import call
+from hub.domain.values import CheckpointMode
 
 app = typer.Typer(help="Register directories by name.", rich_markup_mode=None, add_completion=False)
 
@@ -15,11 +16,18 @@ Name = Annotated[str, typer.Argument(help="Letters, digits, dot, dash and unders
 
 @app.command()
 def add(
-    context: typer.Context, name: Name, directory: Annotated[Path, typer.Argument(help="The directory to call so.")]
+    context: typer.Context,
+    name: Name,
+    directory: Annotated[Path, typer.Argument(help="The directory to call so.")],
+    checkpoint: Annotated[
+        CheckpointMode | None,
+        typer.Option("--checkpoint", help="Whether runs there need a checkpoint [as config.toml says]."),
+    ] = None,
 ) -> None:
-    """Register a directory by name."""
+    """Register a directory by name, or change what a name means."""
     path = str(directory.expanduser().absolute())
-    output.show(context, call(context, "workspace.add", name=name, path=path), tables.workspace)
+    view = call(context, "workspace.add", name=name, path=path, checkpoint=checkpoint)
+    output.show(context, view, tables.workspace)
 
 
 @app.command("list")

@@ -5,6 +5,7 @@ runs; tests say what happens.
 """
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable
@@ -28,7 +29,7 @@ AT = "2026-01-01T00:00:00.000Z"
 
 
 class FakeHub:
-    """Set `answers[method]` to a value, to a function of the params, or to an error to raise."""
+    """Set `answers[method]` to a value, to a function of the params (also a coroutine), or to an error to raise."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -101,6 +102,8 @@ class FakeHub:
             self.called.notify_all()
         try:
             result = self._answer(socket, call, params)
+            if inspect.isawaitable(result):
+                result = await result
         except TurnbackError as error:
             await socket.send(encode_error(call.id, error), text=True)
             return

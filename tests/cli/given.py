@@ -11,13 +11,17 @@ from hub.protocol.views import (
     ApprovalView,
     CheckpointView,
     DeliveryView,
+    ExportedView,
     PromptAccepted,
+    PrunedItemView,
+    PrunedView,
     QuestionView,
     RestoreView,
     RunView,
     SessionView,
     Status,
     Usage,
+    VerifiedView,
 )
 from tests.cli.fakehub import AT, FakeHub
 
@@ -195,6 +199,33 @@ def restore(**change: Any) -> RestoreView:
     return RestoreView(**{**fields, **change})
 
 
+def pruned(**change: Any) -> PrunedView:
+    gone = PrunedItemView(checkpoint_id=CHECKPOINT, ref="ses/1", why="purged", bytes=2048)
+    fields: dict[str, Any] = {
+        "pruned": [gone],
+        "kept": 4,
+        "bytes_before": 1 << 20,
+        "bytes_pruned": 2048,
+        "dry_run": False,
+    }
+    return PrunedView(**{**fields, **change})
+
+
+def verified(**change: Any) -> VerifiedView:
+    fields: dict[str, Any] = {"checkpoints": 3, "complete": 3, "deep": False, "sound": True, "findings": []}
+    return VerifiedView(**{**fields, **change})
+
+
+def exported(**change: Any) -> ExportedView:
+    fields: dict[str, Any] = {
+        "path": "/tmp/saved.bundle",
+        "refs": ["ses/1"],
+        "bytes": 2048,
+        "commands": ["git init -q restored && cd restored", "git fetch -q '/tmp/two  blanks.bundle' 'refs/*'"],
+    }
+    return ExportedView(**{**fields, **change})
+
+
 def delivery(**change: Any) -> DeliveryView:
     fields: dict[str, Any] = {
         "id": "dlv_1",
@@ -219,6 +250,7 @@ ENDED: dict[str, Any] = {
     "turns": 1,
     "tool_calls": 0,
     "checkpoint_id": CHECKPOINT,
+    "no_checkpoint": None,
 }
 
 

@@ -16,7 +16,7 @@ from hub.errors import (
     UnavailableError,
     UsageError,
 )
-from hub.protocol.views import Ack, ChangeView, DiffView, EffectView, KeptView, UncapturedView, WorkspaceView
+from hub.protocol.views import Ack, WorkspaceView
 from tests.cli import given
 from tests.cli.conftest import Call
 from tests.cli.fakehub import AT, FakeHub
@@ -144,94 +144,18 @@ def test_approve_takes_one_kind_of_memory(hub: FakeHub, call: Call) -> None:
     assert hub.calls == []
 
 
-def test_checkpoints_of_a_folder_without_a_session(hub: FakeHub, call: Call, tmp_path: Path) -> None:
-    saved = given.checkpoint(uncaptured=[UncapturedView(path="big.bin", why="too large")])
-    hub.answers |= {"checkpoint.create": saved, "checkpoint.list": [given.checkpoint()]}
-    made = call("checkpoint", "create", "-w", str(tmp_path), "--note", "before lunch", "--json").json
-    assert {"id", "ref", "commit", "files", "uncaptured"} <= set(made)
-    assert call("checkpoint", "list", "-w", str(tmp_path), "--json").json[0]["id"] == CHECKPOINT
-    sent = hub.params_of("checkpoint.create")[0]
-    assert (sent["workspace"], sent["note"]) == (str(tmp_path), "before lunch")
-    assert "big.bin: too large" in call("checkpoint", "create", "-w", str(tmp_path)).out
-
-
-def test_checkpoints_of_several_sessions_name_them(hub: FakeHub, call: Call) -> None:
-    one, other = given.checkpoint(session_id=SESSION), given.checkpoint(session_id=SESSION[:-1] + "Z")
-    hub.answers["checkpoint.list"] = [one, other]
-    shown = call("checkpoint", "list").out
-    assert all(f"  {view.session_id[-6:]}  " in shown for view in (one, other))
-    hub.answers["checkpoint.list"] = [one]
-    assert SESSION[-6:] not in call("checkpoint", "list").out
-
-
-def test_workspace_is_here_by_default(
-    hub: FakeHub, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.answers["checkpoint.list"] = []
-    monkeypatch.chdir(tmp_path)
-    call("checkpoint", "list")
-    call("checkpoint", "list", "-w", "registered-name")
-    assert [sent["workspace"] for sent in hub.params_of("checkpoint.list")] == [str(tmp_path), "registered-name"]
-
-
-def test_restore_passes_on_what_was_asked(hub: FakeHub, call: Call) -> None:
-    hub.answers["checkpoint.restore"] = given.restore(dry_run=True)
-    said = call("checkpoint", "restore", CHECKPOINT, "--only", "files", "--dry-run", "--interrupt", "--json")
-    assert {"restored", "created", "deleted", "kept", "conflicts", "head_moved", "effects", "undo", "dry_run"} <= set(
-        said.json
-    )
-    sent = hub.params_of("checkpoint.restore")[0]
-    assert (sent["only"], sent["dry_run"], sent["interrupt"]) == ("files", True, True)
-
-
-def test_restore_without_an_id_takes_the_newest_that_is_no_undo_point(hub: FakeHub, call: Call) -> None:
-    hub.answers |= {"checkpoint.list": [given.checkpoint()], "checkpoint.restore": given.restore()}
-    assert call("checkpoint", "restore", "--session", SESSION).code == 0
-    assert hub.params_of("checkpoint.list")[0] == {"session_id": SESSION, "limit": 1, "kinds": ["before", "manual"]}
-    assert hub.params_of("checkpoint.restore")[0]["checkpoint_id"] == CHECKPOINT
-    hub.answers["checkpoint.list"] = []
-    assert call("checkpoint", "restore").code == 5
-
-
-def test_restore_tells_what_it_cannot_undo(hub: FakeHub, call: Call) -> None:
-    effect = EffectView(run_id="run_1", call_id="call_1", summary="ran: curl example.org", at=AT)
-    kept = KeptView(path="build/", reason="ignored", author=None)
-    hub.answers["checkpoint.restore"] = given.restore(effects=[effect], kept=[kept], head_moved=True)
-    shown = call("checkpoint", "restore", CHECKPOINT).out
-    assert "ran: curl example.org" in shown
-    assert "build/: ignored" in shown
-    assert "HEAD" in shown
-
-
-def test_diff_and_undo(hub: FakeHub, call: Call) -> None:
-    change = ChangeView(path="a.py", kind="modified", added=1, removed=None)
-    hub.answers |= {
-        "checkpoint.diff": DiffView(changes=[change], patch="--- a\n+++ b\n+x\n"),
-        "checkpoint.undo": given.restore(),
-        "checkpoint.show": given.checkpoint(),
-    }
-    assert "+x" in call("checkpoint", "diff", CHECKPOINT, "--patch").out
-    assert call("checkpoint", "undo", "--session", SESSION, "--json").json["undo"] == "ckp_undo"
-    assert call("checkpoint", "show", CHECKPOINT, "--json").json["id"] == CHECKPOINT
-
-
-def test_what_a_restore_and_an_undo_say_of_the_way_back(hub: FakeHub, call: Call) -> None:
-    hub.answers |= {"checkpoint.undo": given.restore(), "checkpoint.restore": given.restore()}
-    assert "hubctl checkpoint undo  (or restore ckp_undo)" in call("checkpoint", "restore", CHECKPOINT).out
-    shown = call("checkpoint", "undo", "--session", SESSION).out
-    assert "Taken back by: hubctl checkpoint restore ckp_undo\n" in shown
-    assert "conversation came back" in shown
-
-
 def test_workspaces(hub: FakeHub, call: Call, tmp_path: Path) -> None:
-    view = WorkspaceView(id="wsp_1", name="shop", path=str(tmp_path), checkpoint=None, created_at=AT)
+    view = WorkspaceView(id="wsp_1", name="shop", path=str(tmp_path), checkpoint="required", created_at=AT)
     hub.answers |= {
         "workspace.add": view,
         "workspace.list": [view],
         "workspace.remove": Ack(id="wsp_1", state="removed"),
     }
     assert call("workspace", "add", "shop", str(tmp_path), "--json").json["name"] == "shop"
-    assert "shop" in call("workspace", "list").out
+    assert call("workspace", "add", "shop", str(tmp_path), "--checkpoint", "required").code == 0
+    assert [sent.get("checkpoint") for sent in hub.params_of("workspace.add")] == [None, "required"]
+    assert "required" in call("workspace", "list").out
+    assert call("workspace", "add", "shop", str(tmp_path), "--checkpoint", "perhaps").code == 2
     assert call("workspace", "remove", "shop", "--json").json["state"] == "removed"
 
 

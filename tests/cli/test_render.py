@@ -145,6 +145,12 @@ def test_an_end_tells_reason_files_and_the_way_back(type: str) -> None:
     assert f"hubctl checkpoint restore {given.CHECKPOINT}" in screen
 
 
+def test_an_end_without_a_checkpoint_says_so() -> None:
+    screen = shown(("run.completed", {**given.ENDED, "checkpoint_id": None, "no_checkpoint": "it took over 30 s"}))
+    assert "no checkpoint: it took over 30 s" in screen
+    assert "turn back" not in screen
+
+
 def test_events_of_a_newer_hub_are_passed_over() -> None:
     assert Renderer(prompts=True).event(Event(1, 0, "ses_1", None, "moon.risen", AT, msgspec.Raw(b"{}"))) == []
 

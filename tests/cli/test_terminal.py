@@ -1,6 +1,8 @@
 """What a person does at a terminal: one-key answers, steering lines, Ctrl-C; and the same through a plain pipe."""
 
+import asyncio
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -301,6 +303,7 @@ def test_two_who_attach_with_json_see_the_same(hub: FakeHub, home: Path) -> None
 
 
 def test_restore_asks_at_a_terminal(hub: FakeHub, home: Path) -> None:
+    hub.answers["checkpoint.show"] = given.checkpoint()
     hub.answers["checkpoint.restore"] = lambda params: given.restore(dry_run=params.get("dry_run", False))
     for key, code, count in (("n", 3, 1), ("y", 0, 3)):
         with Terminal(home, "checkpoint", "restore", given.CHECKPOINT) as screen:
@@ -310,3 +313,33 @@ def test_restore_asks_at_a_terminal(hub: FakeHub, home: Path) -> None:
             assert screen.ends() == code
         assert len(hub.params_of("checkpoint.restore")) == count
     assert [sent["dry_run"] for sent in hub.params_of("checkpoint.restore")] == [True, True, False]
+
+
+def test_purge_shows_what_goes_and_asks(hub: FakeHub, home: Path) -> None:
+    hub.answers["checkpoint.purge"] = lambda params: given.pruned(dry_run=params.get("dry_run", False))
+    for key, code, count in (("n", 3, 1), ("y", 0, 3)):
+        with Terminal(home, "checkpoint", "purge", "--session", SESSION) as screen:
+            screen.expect("Would delete 1 checkpoint")
+            screen.expect("[y/N]")
+            screen.type(key)
+            assert screen.ends() == code
+        assert len(hub.params_of("checkpoint.purge")) == count
+    assert [sent["dry_run"] for sent in hub.params_of("checkpoint.purge")] == [True, True, False]
+
+
+def test_how_far_a_long_capture_is(hub: FakeHub, home: Path) -> None:
+    seen = threading.Event()
+
+    async def create(params: dict[str, Any]) -> Any:
+        hub.live("checkpoint.progress", session_id="ses_other", step="files", done=7, total=8)
+        hub.live("checkpoint.progress", session_id=SESSION, step="files", done=1200, total=5000)
+        await asyncio.to_thread(seen.wait, 20)
+        return given.checkpoint(session_id=SESSION)
+
+    hub.answers["checkpoint.create"] = create
+    with Terminal(home, "checkpoint", "create", "--session", SESSION) as screen:
+        screen.expect("saving files: 1,200 of 5,000")
+        seen.set()
+        screen.expect(given.CHECKPOINT)
+        assert screen.ends() == 0
+        assert "7 of 8" not in screen.seen

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.text import ago, arguments_text, clean, clean_line, clean_path, head, model_label, visible
+from cli.text import ago, arguments_text, clean, clean_line, clean_path, head, model_label, size, visible
 
 CONTROLS = "\x00\x07\x08\x0b\x0c\r\x1b\x7f\x85\x9b\x9d\u061c\u200e\u202a\u202e\u2066\u2028\ufeff\ud800"
 anything = st.text(st.characters() | st.sampled_from(CONTROLS + "[]0;m\\"), max_size=60)
@@ -95,3 +95,18 @@ def test_a_scripted_model_is_called_what_it_is() -> None:
 )
 def test_ago(at: str | None, words: str) -> None:
     assert ago(at, datetime(2026, 1, 3, tzinfo=UTC)) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (3 << 19, "1.5 MiB"),
+        (2 << 30, "2.0 GiB"),
+        (1 << 60, "1048576.0 TiB"),
+    ],
+)
+def test_sizes_for_people(count: int, words: str) -> None:
+    assert size(count) == words

@@ -1,0 +1,171 @@
+"""The ways back: restore, undo, redo. Each is planned, shown and agreed to before it is carried out.
+
+Invariant: on a terminal nothing is changed before a person has seen the plan and said yes, unless `--yes`; elsewhere,
+and with `--json`, it goes ahead, for what is there is always saved first. A dry run and the plan are the same call.
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from cli import output, progress, prompting, restore_plan
+from cli.context import Link, with_link
+from cli.invocation import invocation
+from cli.restore_plan import Direction, Telling
+from cli.targets import Place, Session, Workspace, in_worktree, target
+from hub.domain.values import OnConflict, Reach, RestoreOnly
+from hub.errors import RefusedError
+
+QUESTIONS: dict[Direction, str] = {
+    "restore": "Turn back?",
+    "undo": "Undo the restore?",
+    "redo": "Restore again what was undone?",
+}
+INTERRUPTS = "Note: the run in progress is cancelled first; what it does until then is not in this plan."
+
+Only = Annotated[RestoreOnly | None, typer.Option("--only", help="One part of it [both].")]
+Paths = Annotated[
+    list[str] | None, typer.Option("--paths", metavar="PATH", help="Only this file or folder (may be repeated).")
+]
+HowFar = Annotated[
+    Reach | None,
+    typer.Option(
+        "--reach", help="The exact tree, or what this session alone changed [tree, unless others changed files too]."
+    ),
+]
+Head = Annotated[bool, typer.Option("--head", help="Also move the branch back to the checkpoint's commit.")]
+Conflict = Annotated[
+    OnConflict,
+    typer.Option("--on-conflict", help="A file changes meanwhile: take all back, leave it, or put it aside."),
+]
+Interrupt = Annotated[bool, typer.Option("--interrupt", help="Cancel a run that is in the way first.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
+Full = Annotated[bool, typer.Option("--full", help="Show every path of the plan.")]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A call that goes back or forward, without the words that decide whether it is carried out."""
+
+    method: str
+    params: dict[str, Any]
+    telling: Telling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """What was said on the command line about carrying it out."""
+
+    dry_run: bool
+    interrupt: bool
+    yes: bool
+
+    def asks(self, context: typer.Context) -> bool:
+        """Return whether a person is to be asked first."""
+        return not (self.dry_run or self.yes or invocation(context).json) and prompting.interactive()
+
+
+Wished = Callable[[Link], Coroutine[Any, Any, Wish]]
+
+
+def restore(
+    context: typer.Context,
+    checkpoint: Annotated[str | None, typer.Argument(help="Id, or part of it [the newest before a run].")] = None,
+    workspace: Workspace = None,
+    session: Session = None,
+    only: Only = None,
+    paths: Paths = None,
+    reach: HowFar = None,
+    head: Head = False,
+    on_conflict: Conflict = "abort",
+    interrupt: Interrupt = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    full: Full = False,
+) -> None:
+    """Bring files, conversation or both back. What is there now is saved first, and `undo` brings it back."""
+    place = Place(workspace, session)
+
+    async def wished(link: Link) -> Wish:
+        to = await target(link, checkpoint, place)
+        params = {
+            "checkpoint_id": to.id,
+            "session_id": (await place.params(link)).get("session_id"),
+            "only": only,
+            "paths": in_worktree(paths or (), to.workspace),
+            "reach": reach,
+            "head": head,
+            "on_conflict": on_conflict,
+        }
+        telling = Telling(session=to.session_id, where=place.options(to.workspace), full=full)
+        return Wish("checkpoint.restore", params, telling)
+
+    _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
+
+
+def undo(
+    context: typer.Context,
+    workspace: Workspace = None,
+    session: Session = None,
+    on_conflict: Conflict = "abort",
+    interrupt: Interrupt = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    full: Full = False,
+) -> None:
+    """Undo the newest restore."""
+    wished = _taking_back("undo", Place(workspace, session), on_conflict, full=full)
+    _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
+
+
+def redo(
+    context: typer.Context,
+    workspace: Workspace = None,
+    session: Session = None,
+    on_conflict: Conflict = "abort",
+    interrupt: Interrupt = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    full: Full = False,
+) -> None:
+    """Restore again what was undone last."""
+    wished = _taking_back("redo", Place(workspace, session), on_conflict, full=full)
+    _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
+
+
+def _taking_back(direction: Direction, place: Place, on_conflict: OnConflict, *, full: bool) -> Wished:
+    async def wished(link: Link) -> Wish:
+        where = await place.params(link)
+        telling = Telling(direction, where.get("session_id"), place.options(), full)
+        return Wish(f"checkpoint.{direction}", {**where, "on_conflict": on_conflict}, telling)
+
+    return wished
+
+
+def _carry_out(context: typer.Context, wished: Wished, consent: Consent) -> None:
+    """Make the call, after the plan was shown and agreed to where that is asked for, and print its outcome."""
+
+    async def carried_out(link: Link) -> tuple[Any, Telling]:
+        wish = await wished(link)
+        session = wish.telling.session
+        if consent.asks(context):
+            async with progress.shown(context, link, session):
+                plan = await link.call(wish.method, dry_run=True, **wish.params)
+            output.draw(restore_plan.drawn(plan, wish.telling))
+            await _confirm(wish.telling.direction, interrupt=consent.interrupt)
+        async with progress.shown(context, link, session):
+            done = await link.call(wish.method, dry_run=consent.dry_run, interrupt=consent.interrupt, **wish.params)
+        return done, wish.telling
+
+    view, telling = with_link(context, carried_out)
+    output.show(context, view, lambda told: restore_plan.drawn(told, telling))
+
+
+async def _confirm(direction: Direction, *, interrupt: bool) -> None:
+    if interrupt:
+        output.text(INTERRUPTS, "yellow")
+    if not await prompting.confirm(QUESTIONS[direction]):
+        raise RefusedError("Nothing was changed.", code="declined")
