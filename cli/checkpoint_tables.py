@@ -14,6 +14,8 @@ SHORT_ID = 6
 """Characters of an abbreviated id."""
 GONE_SHOWN = 20
 """Checkpoints that are named when many go."""
+PREFIX = "refs/turnback/"
+"""Where git keeps them; the hub names a ref by what follows."""
 CHANGE_STYLES = {"added": "green", "created": "green", "deleted": "red", "removed": "red"}
 WHY_GONE = {
     "runs": "older than the newest runs that are kept",
@@ -60,8 +62,8 @@ def checkpoint(view: views.CheckpointView) -> RenderableType:
         ("session", f"{view.session_id or '-'}  run {view.run_count if view.run_count is not None else '-'}"),
         ("taken", ago(view.created_at)),
         ("files", str(view.files)),
-        ("branch", f"{clean_line(view.branch or '-')} at {view.head or '-'}"),
-        ("kept as", f"{view.ref}  {view.commit}"),
+        ("branch", f"{clean_line(view.branch or '-').removeprefix('refs/heads/')} at {view.head or '-'}"),
+        ("kept as", f"{PREFIX}{view.ref.removeprefix(PREFIX)}  {view.commit}"),
         ("note", _note(view)),
     ]
     lines += [("not in it", Text(f"{clean_path(x.path)}: {clean_line(x.why)}", "yellow")) for x in view.uncaptured]
@@ -97,7 +99,7 @@ def kept(view: views.CheckpointView) -> RenderableType:
 
 def pruned(view: views.PrunedView) -> RenderableType:
     """Draw the checkpoints that went, or would go."""
-    left = f"{plural(view.kept, 'checkpoint')} {'would stay' if view.dry_run else 'stay'}"
+    left = f"{view.kept} {'would stay' if view.dry_run else 'stay'}"
     if not view.pruned:
         return Text(f"Nothing is to be deleted; {left}.")
     word = "Would delete" if view.dry_run else "Deleted"

@@ -15,7 +15,7 @@ from cli.context import Link, with_link
 from cli.invocation import invocation
 from cli.targets import Checkpoint, Place, Session, Workspace, checkpoint_id
 from cli.text import plural
-from hub.errors import ExitCode, RefusedError, UsageError
+from hub.errors import ConflictError, ExitCode, RefusedError, UsageError
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -125,13 +125,24 @@ def export(
 ) -> None:
     """Write checkpoints into a file (a git bundle) that plain git reads."""
     place = Place(workspace, session)
-    path = str(file.expanduser().absolute())
+    path = file.expanduser()
+    path = path.parent.resolve() / path.name
 
     async def exported(link: Link) -> Any:
         ids = [await checkpoint_id(link, given, place) for given in checkpoints]
-        return await link.call("checkpoint.export", checkpoint_ids=ids, path=path, overwrite=force)
+        try:
+            return await link.call("checkpoint.export", checkpoint_ids=ids, path=str(path), overwrite=force)
+        except ConflictError as error:
+            raise _with_force(error) from error
 
     output.show(context, with_link(context, exported), tables.exported)
+
+
+def _with_force(error: ConflictError) -> ConflictError:
+    """Return the error with a hint that can be typed, where the file is in the way."""
+    if error.code != "file_exists":
+        return error
+    return ConflictError(error.message, code=error.code, hint="Name another file, or say --force.")
 
 
 def bytes_of(text: str) -> int:

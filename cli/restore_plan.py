@@ -18,6 +18,8 @@ SHOWN = 12
 """Lines of a group that are shown; more are counted."""
 WORDS = 100
 """Characters shown of what somebody wrote."""
+EFFECT = 240
+"""Characters shown of what a call did outside of the files."""
 COMMIT = 10
 """Characters of an abbreviated commit."""
 
@@ -141,8 +143,7 @@ def _branch(head: views.HeadView, *, planned: bool) -> str:
     name = clean_line(head.ref.removeprefix("refs/heads/"))
     moves = f"{'moves' if planned else 'moved'} {'forward' if head.forward else 'back'}"
     span = f"{head.old[:COMMIT]} → {head.new[:COMMIT]}"
-    kept = f"; what comes off it stays under {clean_line(head.kept_ref)}" if head.kept_ref else ""
-    return f"{name} {moves} by {plural(head.commits, 'commit')}, {span}{kept}"
+    return f"{name} {moves} by {plural(head.commits, 'commit')}, {span}"
 
 
 def _kept(view: views.RestoreView, telling: Telling) -> Iterator[Text]:
@@ -185,7 +186,7 @@ def _effects(view: views.RestoreView, telling: Telling) -> Iterator[Text]:
     if not view.effects:
         return
     yield Text()
-    lines = [Text.assemble(clean_line(one.summary, WORDS), (f"  {ago(one.at)}", "dim")) for one in view.effects]
+    lines = [Text.assemble(clean_line(one.summary, EFFECT), (f"  {ago(one.at)}", "dim")) for one in view.effects]
     title = "Not turned back: what these calls did outside of the files stays as it is"
     yield from _group(title, lines, telling, "yellow")
 

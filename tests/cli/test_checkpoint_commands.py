@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.keeping import bytes_of
+from hub.errors import ConflictError
 from hub.protocol.views import ChangeView, DiffView, FindingView, UncapturedView
 from tests.cli import given
 from tests.cli.conftest import Call
@@ -161,7 +162,7 @@ def test_prune_by_limits(hub: FakeHub, call: Call, tmp_path: Path) -> None:
     hub.answers |= {"checkpoint.prune": given.pruned(dry_run=True), "session.get": given.session(workspace="/repo")}
     limits = ("--runs", "5", "--days", "2.5", "--max-size", "2G")
     shown = call("checkpoint", "prune", "-w", str(tmp_path), *limits, "--dry-run").out
-    assert "Would delete 1 checkpoint, about 2.0 KiB of 1.0 MiB; 4 checkpoints would stay." in shown
+    assert "Would delete 1 checkpoint, about 2.0 KiB of 1.0 MiB; 4 would stay." in shown
     sent = hub.params_of("checkpoint.prune")[0]
     assert (sent["runs"], sent["days"], sent["max_bytes"], sent["dry_run"]) == (5, 2.5, 2 << 30, True)
     call("checkpoint", "prune", "--session", SESSION)
@@ -219,6 +220,9 @@ def test_export_prints_commands_that_can_be_copied(
     assert sent["checkpoint_ids"] == [CHECKPOINT, other]
     assert (sent["path"], sent["overwrite"]) == (str(tmp_path / "saved.bundle"), True)
     assert call("checkpoint", "export", CHECKPOINT).code == 2
+    hub.answers["checkpoint.export"] = ConflictError("It exists already.", code="file_exists")
+    said = call("checkpoint", "export", CHECKPOINT, "saved.bundle", "--json")
+    assert (said.code, "--force" in said.error["hint"]) == (6, True)
 
 
 def test_a_session_is_forked_renamed_archived(hub: FakeHub, call: Call, tmp_path: Path) -> None:
