@@ -1,11 +1,14 @@
 # Each target makes .venv by itself: the first use installs the pinned requirements, and a change of pins remakes it.
 #   make demo   make test   make test-slow   make lint   make format   make bench   make docs   make pins
 # ARGS is passed on: `make test ARGS=tests/domain`, `make demo ARGS="--model openai/NAME"`.
+# WORKERS=0 runs the tests in one process, as a debugger needs it.
 # PYTHON names the interpreter when the first fitting one on PATH is not the one you want.
 
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
+# Processes that share the tests; most tests wait for other processes most of the time.
+WORKERS := 3
 PINNED := --require-hashes --quiet --disable-pip-version-check --no-input
 PIP := $(BIN)/python -m pip install $(PINNED)
 
@@ -23,10 +26,10 @@ demo: $(VENV)/package
 	$(BIN)/hubctl demo $(ARGS)
 
 test: $(VENV)/package $(VENV)/tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 test-slow: $(VENV)/package $(VENV)/tests
-	$(BIN)/python -m pytest -m "slow or not slow" --timeout=3600 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow" --timeout=3600 $(ARGS)
 
 lint: venv
 	$(BIN)/ruff check .

@@ -107,7 +107,9 @@ def test_a_call_of_unknown_outcome_is_never_executed_again() -> None:
 
 @pytest.mark.parametrize("machine", [APPROVAL, QUESTION])
 def test_a_question_is_answered_once(machine: Machine) -> None:
-    assert machine.live == ("open",)
+    assert machine.live == ("open", "suspended")
+    assert machine.before("open") == ("suspended",), "only what was put aside opens again"
+    assert not set(machine.moves["suspended"]) & {"allowed", "rejected", "answered"}
 
 
 def test_a_removed_prompt_never_runs_and_a_sent_delivery_is_not_sent_again() -> None:
