@@ -10,12 +10,13 @@ import stat
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, unreadable
+from hub.checkpoint.ahead import Ahead, make_ahead
+from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, look_closely
 from hub.checkpoint.finding import Work
 from hub.checkpoint.known import Known, Look, hides, settled
 from hub.checkpoint.private import PrivateIndex
@@ -44,7 +45,7 @@ class Limits(NamedTuple):
 class Adder:
     """Brings the private index up to date. No limit holds for names that `exempt` has.
 
-    `bytes` counts what was read from files that changed after `since_ns`.
+    `bytes` counts what was read from files that changed after `since_ns`; `ahead` is the tree that should come of it.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class Adder:
         self._progress = progress
         self._before: dict[bytes, str] = {}
         self._untracked_bytes = 0
+        self._gone: frozenset[bytes] | None = None
+        self.ahead: Ahead | None = None
         self.bytes = 0
 
     def carry_out(self, work: Work, since_ns: int) -> None:
@@ -66,6 +69,7 @@ class Adder:
         if work.removals:
             self._remove(work.removals)
         names = sorted(work.candidates)
+        self._gone = frozenset(work.removals) if len(names) <= AT_ONCE else None
         for start in range(0, len(names), AT_ONCE):
             self._progress("files", work.present + start, work.present + len(names))
             self._take_in(names[start : start + AT_ONCE], since_ns)
@@ -84,6 +88,7 @@ class Adder:
                     additions[name] = found
                 elif name not in self._before:
                     removals.add(name)
+        self._make_ahead(additions, removals)
         if removals:
             self._remove(removals)
         if additions:
@@ -92,11 +97,21 @@ class Adder:
             looked_ns = time.time_ns()
             self._note(self._read_again(additions), since_ns, looked_ns)
 
+    def _make_ahead(self, additions: Mapping[bytes, Look], removals: set[bytes]) -> None:
+        """Make the objects of a small change before git does, all in one place."""
+        if self._gone is None:
+            return
+        sizes = {name: found.size for name, found in additions.items()}
+        gone = (removals | self._gone) - sizes.keys()
+        self.ahead = make_ahead(self._store.side, self._store.algorithm, self._known.tree, sizes, gone)
+        if self.ahead is not None:
+            self._store.incoming.put_for_git(self.ahead.objects, self._store.algorithm)
+
     def _consider(self, root: int, name: bytes) -> Look | None:
         """Return what the file is like, None when it is not to be captured: it is then named, if it exists."""
         try:
-            status = look(root, name)
-            reason = self._reason_against(root, name, status) if status else None
+            status, readable = look_closely(root, name)
+            reason = self._reason_against(name, status, readable=readable) if status else None
         except PermissionError:
             status, reason = None, "unreadable"
         if reason is not None:
@@ -105,10 +120,10 @@ class Adder:
             return None
         return _looked(status)
 
-    def _reason_against(self, root: int, name: bytes, status: os.stat_result) -> str | None:
+    def _reason_against(self, name: bytes, status: os.stat_result, *, readable: bool) -> str | None:
         if not stat.S_ISREG(status.st_mode):
             return None
-        if unreadable(root, name):
+        if not readable:
             return "unreadable"
         if name in self._exempt:
             return None

@@ -107,15 +107,19 @@ def _hash_file(place: Place, algorithm: str) -> str:
     return digest.hexdigest()
 
 
-def unreadable(root: int, name: bytes) -> bool:
-    """Return whether a regular file cannot be opened for reading."""
+def look_closely(root: int, name: bytes) -> tuple[os.stat_result | None, bool]:
+    """Return what `look` does, and whether we may read it."""
     try:
         with parent(root, name) as (descriptor, last):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            os.close(os.open(last, flags, dir_fd=descriptor))
-    except PermissionError:
-        return True
-    return False
+            status = os.stat(last, dir_fd=descriptor, follow_symlinks=False)
+            links = stat.S_ISLNK(status.st_mode)  # a link is read whatever it points to
+            return status, links or os.access(last, os.R_OK, dir_fd=descriptor, effective_ids=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, True
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None, True
+        raise
 
 
 def sync_directory(path: bytes) -> None:

@@ -9,16 +9,23 @@ machine that stopped has left here is dropped, for it may be torn. Not promised:
 import ctypes
 import errno
 import os
+import re
 import shutil
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from hub.checkpoint.files import write_plainly
-from hub.checkpoint.objects import Object
+from hub.checkpoint.objects import Object, is_loose
+from hub.checkpoint.packs import write_pack
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-BOOT = b"boot"
+BOOT, PACKS, SETTLING = b"boot", b"pack", b"settling"
+UNFINISHED = re.compile(rb"tmp_obj_([0-9a-f]{38}|[0-9a-f]{62})")
+FAN = 2
+"""So many letters of an object's id name the directory it lies in."""
+MANY = 2000
+"""So many objects of ours may wait for `settle`."""
 COMPRESSION = 1
 AT_ONCE = 512
 """How many files are open at a time."""
@@ -38,11 +45,15 @@ class Incoming:
         self._place = place
         self._store = store
         self.shared = 0
+        self._ours: list[Object] = []
+        self._packs: list[bytes] = []
 
     def prepare(self) -> bool:
         """Make the place; return False if objects of an earlier boot had to be dropped, which may be missing now."""
         boot = BOOT_ID.read_bytes() if BOOT_ID.exists() else b""
         os.makedirs(self._place, mode=0o700, exist_ok=True)
+        if os.path.exists(os.path.join(self._place, SETTLING)):
+            self._sweep()
         mark = os.path.join(self._place, BOOT)
         try:
             with open(mark, "rb") as stream:
@@ -51,59 +62,106 @@ class Incoming:
             known = None
         if known == boot != b"":
             return True
-        torn = bool(self._fans())
-        for fan in self._fans():
-            shutil.rmtree(os.path.join(self._place, fan))
+        torn = [*self._fans(), *(name for name in os.listdir(self._place) if name == PACKS)]
+        for name in torn:
+            shutil.rmtree(os.path.join(self._place, name))
         write_plainly(mark, boot)
         return not torn
 
     def put(self, objects: Iterable[Object]) -> None:
-        """Add objects that we made ourselves."""
-        for one in objects:
-            name = os.path.join(self._place, one.oid[:2].encode(), one.oid[2:].encode())
-            if not os.path.exists(name):
-                os.makedirs(os.path.dirname(name), mode=0o777, exist_ok=True)
-                head = f"{one.kind} {len(one.content)}\0".encode()
-                self._write(name, zlib.compress(head + one.content, COMPRESSION))
+        """Add objects that we made ourselves; git sees them after `settle`."""
+        self._ours += objects
 
-    def _write(self, path: bytes, content: bytes) -> None:
-        temporary = path + b".tmp"
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444), "wb") as stream:
-            stream.write(content)
-            if self.shared:
-                os.fchmod(stream.fileno(), os.fstat(stream.fileno()).st_mode & 0o777 | self.shared)
-        os.rename(temporary, path)
+    def put_for_git(self, objects: Sequence[Object], algorithm: str) -> None:
+        """Add objects so that git of our side sees them at once."""
+        if len(self._ours) > MANY:
+            self.settle()
+        if objects:
+            folder = os.path.join(self._place, PACKS)
+            os.makedirs(folder, exist_ok=True)
+            self._packs += write_pack(folder, objects, algorithm)
+            self._ours += objects
 
     def settle(self) -> None:
         """Make all objects here durable and move them into the store."""
-        names = [os.path.join(fan, name) for fan in self._fans() for name in self._names(fan)]
-        for start in range(0, len(names), AT_ONCE):
-            _flush([os.path.join(self._place, name) for name in names[start : start + AT_ONCE]])
-        for name in names:
-            self._move(name)
+        write_plainly(os.path.join(self._place, SETTLING), b"")
+        moves = list(self._loose())
+        ours = {one.oid: one for one in self._ours}.values()
+        moves += [self._written(one) for one in ours if not is_loose(self._store, one.oid)]
+        own = set(self._packs)
+        moves += [(source, target) for source, target in self._whole_packs() if source not in own]
+        for start in range(0, len(moves), AT_ONCE):
+            _flush([source for source, _ in moves[start : start + AT_ONCE]])
+        for source, target in moves:
+            _move(source, target)
+        for path in self._packs:
+            os.unlink(path)
+        self._ours, self._packs = [], []
+        os.unlink(os.path.join(self._place, SETTLING))
+
+    def _sweep(self) -> None:
+        """Remove what a killed process has not finished to write into the store."""
+        for fan in (b"%02x" % number for number in range(256)):
+            folder = os.path.join(self._store, fan)
+            for name in os.listdir(folder) if os.path.isdir(folder) else ():
+                if UNFINISHED.fullmatch(name):
+                    os.unlink(os.path.join(folder, name))
+        os.unlink(os.path.join(self._place, SETTLING))
 
     def _fans(self) -> list[bytes]:
-        return [name for name in os.listdir(self._place) if len(name) == 2]
+        return [name for name in os.listdir(self._place) if len(name) == FAN]
 
-    def _names(self, fan: bytes) -> list[bytes]:
-        return [
-            name
-            for name in os.listdir(os.path.join(self._place, fan))
-            if not name.startswith(b"tmp_") and b"." not in name
-        ]
+    def _loose(self) -> Iterator[tuple[bytes, bytes]]:
+        for fan in self._fans():
+            yield from self._in(fan)
 
-    def _move(self, name: bytes) -> None:
-        source, target = os.path.join(self._place, name), os.path.join(self._store, name)
-        folder = os.path.dirname(target)
-        if not os.path.isdir(folder):
-            os.mkdir(folder)
-            shutil.copymode(self._store, folder)  # who shares the store shares its directories
+    def _whole_packs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield packs, each followed by its index; remove those without one."""
+        for source, target in self._in(PACKS):
+            if os.path.exists(os.path.splitext(source)[0] + b".idx"):
+                yield source, target
+            else:
+                os.unlink(source)
+
+    def _in(self, folder: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the files of a folder, each with its place in the store; of packs the index comes last."""
+        source, target = os.path.join(self._place, folder), os.path.join(self._store, folder)
+        names = [name for name in os.listdir(source) if not name.startswith(b"tmp_")] if os.path.isdir(source) else []
+        if names and not os.path.isdir(target):
+            self._make_folder(target)
+        for name in sorted(names, reverse=True):
+            yield os.path.join(source, name), os.path.join(target, name)
+
+    def _written(self, one: Object) -> tuple[bytes, bytes]:
+        """Write an object into the store under a name that git passes over; return that and its true name."""
+        fan = os.path.join(self._store, one.oid[:FAN].encode())
+        name = one.oid[FAN:].encode()
+        temporary = os.path.join(fan, b"tmp_obj_" + name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
-            os.rename(source, target)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            _carry_over(source, target)
+            descriptor = os.open(temporary, flags, 0o444)
+        except FileNotFoundError:
+            self._make_folder(fan)
+            descriptor = os.open(temporary, flags, 0o444)
+        with open(descriptor, "wb") as stream:
+            head = f"{one.kind} {len(one.content)}\0".encode()
+            stream.write(zlib.compress(head + one.content, COMPRESSION))
+            if self.shared:
+                os.fchmod(descriptor, os.fstat(descriptor).st_mode & 0o777 | self.shared)
+        return temporary, os.path.join(fan, name)
+
+    def _make_folder(self, path: bytes) -> None:
+        os.mkdir(path)
+        shutil.copymode(self._store, path)  # who shares the store shares its directories
+
+
+def _move(source: bytes, target: bytes) -> None:
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _carry_over(source, target)
 
 
 def _carry_over(source: bytes, target: bytes) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection
 import msgspec
 
 from hub.checkpoint.adding import Adder, Doubt, Limits, Progress, Seen, hidden_changes, look_at
+from hub.checkpoint.ahead import Ahead
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.finding import Either, Finder, Work
 from hub.checkpoint.known import Bits, Identity, Known, Memory, kind_of, now_ns
@@ -104,7 +105,7 @@ class TreeTaker:
             taken = self._long_way(known)
         return self._finish(*taken, identity)
 
-    def _short_way(self, known: Known) -> tuple[Known, Work, int] | None:
+    def _short_way(self, known: Known) -> tuple[Known, Work, Adder] | None:
         """Do what a look at the known directories asks for; None in doubt."""
         if (known.rules_key, known.forced) != (self._store.rules_key, self._forced):
             return None
@@ -116,7 +117,7 @@ class TreeTaker:
         except Doubt:
             return None
 
-    def _long_way(self, known: Known | None) -> tuple[Known, Work, int]:
+    def _long_way(self, known: Known | None) -> tuple[Known, Work, Adder]:
         """Survey the whole worktree and do what that asks for. Of what was known only that of files is used."""
         if known is not None:
             work = self._survey(known)
@@ -128,9 +129,9 @@ class TreeTaker:
             self._index.drop()  # the seed was judged without these
             seen = None
             work = self._survey(known)
-        count = self._carry_out(known, work)
+        adder = self._carry_out(known, work)
         self._note_all_bits(known, seen, work)
-        return known, work, count
+        return known, work, adder
 
     def _seed(self) -> Seen | None:
         """Make the private index from the user's, if that may be; return what its files are like."""
@@ -145,12 +146,12 @@ class TreeTaker:
     def _finder(self, known: Known) -> Finder:
         return Finder(self._store, self._index, self._staged, self._forced, known)
 
-    def _carry_out(self, known: Known, work: Work) -> int:
+    def _carry_out(self, known: Known, work: Work) -> Adder:
         limits = Limits(FILE_BYTES, TOTAL_BYTES, SPARE_BYTES)
         adder = Adder(self._store, known, Either(self._staged.names, self._forced), limits, self._progress)
         self._look_at_fresh(known, work)
         adder.carry_out(work, self._since_ns)
-        return adder.bytes
+        return adder
 
     def _look_at_fresh(self, known: Known, work: Work) -> None:
         """Have those files read anew of which git says that they are as they were, and a closer look says otherwise."""
@@ -187,12 +188,12 @@ class TreeTaker:
         with open(path, "rb") as stream:
             return msgspec.json.decode(stream.read(), type=dict[str, int])
 
-    def _finish(self, known: Known, work: Work, count: int, identity: Identity) -> Tree:
+    def _finish(self, known: Known, work: Work, adder: Adder, identity: Identity) -> Tree:
         """Write the tree, and keep what is known now."""
         base, moved = known.tree, self._memory.identity() != identity
         if moved or not base:
             known.tree = self._index.write_tree()
-        written = self._index.difference(base, known.tree) if base else Written()
+        written = self._written(base, known.tree, adder.ahead)
         known.files += written.more
         known.staged = self._staged.state.digest
         known.since_ns = self._since_ns if moved else known.since_ns
@@ -211,8 +212,16 @@ class TreeTaker:
             bits=known.bits,
             base=base,
             written=written,
-            bytes=count,
+            bytes=adder.bytes,
         )
+
+    def _written(self, base: str, tree: str, ahead: Ahead | None) -> Written:
+        """Return what a tree has that the one before lacks; git need not be asked if it came to the expected tree."""
+        if not base:
+            return Written()
+        if ahead is not None and ahead.tree == tree:
+            return Written(tuple(one.oid for one in ahead.objects), ahead.more)
+        return self._index.difference(base, tree)
 
     def _missed(self, known: Known) -> dict[bytes, str]:
         survey = known.survey
