@@ -10,7 +10,7 @@ import os
 import secrets
 from pathlib import Path
 
-from hub.checkpoint.files import write_durably
+from hub.checkpoint.files import write_durably, write_plainly
 from hub.checkpoint.incoming import Incoming
 from hub.checkpoint.repository import SETTINGS, Repository, discover
 from hub.checkpoint.user_settings import UserSettings
@@ -121,7 +121,7 @@ class Store:
     def _keep(self, name: bytes, content: bytes) -> None:
         path = os.path.join(self.side_dir, name)
         if _read(path) != content:
-            write_durably(path, content)
+            write_plainly(path, content)  # a torn one is seen and written again
 
     def _environment(self, git_dir: bytes, common_dir: bytes, index: bytes) -> dict[str, str]:
         values = {
