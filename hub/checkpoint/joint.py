@@ -25,7 +25,7 @@ _FATES: dict[Fate, bytes] = {"open": OPEN, "done": DONE, "void": VOID}
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """One unit: its path relative to the whole (empty for the first), where it stands, its room, its shadow stores."""
 
-    key: str
+    key: bytes
     top: bytes
     room: bytes
     stores: bytes | None

@@ -55,7 +55,7 @@ class Planning:
         else:
             with self._written.writing(engine, refs.undo, key):
                 plan = engine.plan(refs.target, undo_ref=refs.undo, labels=self._labels, parts=parts, **options)
-        self._plans.append(PartPlan(key=key, top=os.fsencode(engine.root), plan=plan))
+        self._plans.append(PartPlan(key=raw(key), top=os.fsencode(engine.root), plan=plan))
         return plan
 
     def _parts(

@@ -14,6 +14,7 @@ import msgspec
 
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.joint import Content, Joint, Member, joints
+from hub.checkpoint.meta import text
 from hub.checkpoint.unit_discovery import Family
 from hub.checkpoint.unit_values import blame, joined_applied, kept_in, shown
 from hub.checkpoint.values import Applied, FilesMoved, Kept, OnConflict, PartPlan, Plan, Recovered, show
@@ -45,21 +46,21 @@ class Restores:
             self._hook("joint:beginning")
             joint.begin(self._content(plan))
             back.callback(self._give_up, joint)
-            rows = [(part.key, self._apply_one(part, joint, on_conflict)) for part in plan.parts]
+            rows = [(text(part.key), self._apply_one(part, joint, on_conflict)) for part in plan.parts]
             self._hook("joint:applied")
             back.pop_all()
         self._applied = plan.txid
         return joined_applied(plan.txid, rows)
 
     def _apply_one(self, part: PartPlan, joint: Joint, on_conflict: OnConflict) -> Applied:
-        self._hook(f"joint:apply:{part.key}")
+        self._hook(f"joint:apply:{show(part.key)}")
         plan = msgspec.structs.replace(part.plan, txid=joint.txid, joint=joint.path)
         try:
             return self._engine(part.top).apply(plan, on_conflict=on_conflict)
         except FilesMoved as moved:
-            raise FilesMoved([shown(part.key, path) for path in moved.details["paths"]]) from moved
+            raise FilesMoved([shown(text(part.key), path) for path in moved.details["paths"]]) from moved
         except TurnbackError as error:
-            blame(error, part.key)
+            blame(error, text(part.key))
             raise
 
     def _content(self, plan: Plan) -> Content:
@@ -159,7 +160,7 @@ class Restores:
         forward, members = joint.fate == "done", joint.read().members
         kept: list[Kept] = []
         for member in members if forward else reversed(members):
-            self._hook(f"joint:end:{member.key}")
+            self._hook(f"joint:end:{show(member.key)}")
             kept += self._end_one(member, joint.txid, forward=forward)
         self._hook("joint:clean")
         joint.end()
@@ -172,7 +173,7 @@ class Restores:
         if engine is None:
             return [Kept(path=show(member.top), reason=VANISHED)]
         try:
-            return kept_in(member.key, engine.finish(txid) if forward else engine.abort(txid))
+            return kept_in(text(member.key), engine.finish(txid) if forward else engine.abort(txid))
         except NotFoundError:  # not begun yet, or settled before
             if os.path.isdir(member.transaction(txid).folder):
                 engine.settle()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from hub.checkpoint.meta import raw
+from hub.checkpoint.meta import raw, text
 from hub.checkpoint.values import Applied, Change, Conflict, Folder, Kept, PartPlan, Plan, Step, show
 from hub.errors import TurnbackError
 
@@ -77,11 +77,11 @@ def joined_plan(plans: Sequence[PartPlan], kept: Iterable[Kept]) -> Plan:
         made_dirs=_folders(plans, [part.plan.made_dirs for part in plans]),
         removed_dirs=_folders(plans, [part.plan.removed_dirs for part in plans]),
         changed_dirs=_folders(plans, [part.plan.changed_dirs for part in plans]),
-        kept=tuple(row for part in plans for row in kept_in(part.key, part.plan.kept)) + more,
-        index_changes=tuple(shown(part.key, path) for part in plans for path in part.plan.index_changes),
+        kept=tuple(row for part in plans for row in kept_in(text(part.key), part.plan.kept)) + more,
+        index_changes=tuple(shown(text(part.key), path) for part in plans for path in part.plan.index_changes),
         restores_index=any(part.plan.restores_index for part in plans),
         reach="session" if any(part.plan.reach == "session" for part in plans) else "tree",
-        notes=tuple(_note(part.key, note) for part in plans for note in part.plan.notes),
+        notes=tuple(_note(text(part.key), note) for part in plans for note in part.plan.notes),
     )
     if not active:
         return whole
@@ -108,7 +108,7 @@ def _conflict(key: str, conflict: Conflict) -> Conflict:
 
 def _steps(plans: Sequence[PartPlan], rows: Iterable[tuple[Step, ...]]) -> tuple[Step, ...]:
     return tuple(
-        msgspec.structs.replace(step, path=shown(part.key, step.path), name=_named(part.key, step.name))
+        msgspec.structs.replace(step, path=shown(text(part.key), step.path), name=_named(part.key, step.name))
         for part, steps in zip(plans, rows, strict=True)
         for step in steps
     )
@@ -116,7 +116,7 @@ def _steps(plans: Sequence[PartPlan], rows: Iterable[tuple[Step, ...]]) -> tuple
 
 def _folders(plans: Sequence[PartPlan], rows: Iterable[tuple[Folder, ...]]) -> tuple[Folder, ...]:
     return tuple(
-        msgspec.structs.replace(folder, path=shown(part.key, folder.path), name=_named(part.key, folder.name))
+        msgspec.structs.replace(folder, path=shown(text(part.key), folder.path), name=_named(part.key, folder.name))
         for part, folders in zip(plans, rows, strict=True)
         for folder in folders
     )
@@ -127,8 +127,8 @@ def shown(key: str, path: str) -> str:
     return f"{show(raw(key))}/{path}" if key else path
 
 
-def _named(key: str, name: bytes) -> bytes:
-    return raw(key) + b"/" + name if key else name
+def _named(key: bytes, name: bytes) -> bytes:
+    return key + b"/" + name if key else name
 
 
 def blame(error: TurnbackError, key: str) -> None:

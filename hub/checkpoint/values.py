@@ -220,7 +220,7 @@ class PartPlan(Value, frozen=True, kw_only=True):
     it stands, and the plan's paths are relative to that.
     """
 
-    key: str
+    key: bytes
     top: bytes
     plan: Plan
 

@@ -711,6 +711,26 @@ def test_named_files_are_captured_in_the_unit_that_holds_them(ws: Workspace) -> 
     assert [world.get("x.env") for world in (ws.top, ws.nested, ws.other)] == [b"before\n"] * 3
 
 
+def test_c39_c40_units_with_odd_names(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8, newlines and blanks; the plan can be sent, and the journal written."""
+    w = World(tmp_path / "w")
+    w.base()
+    name = b" odd\n\xff"
+    inner = World(w.root / os.fsdecode(name))
+    inner.base()
+    units = Units.open([w.root])
+    assert units.capture("ses/1", labels={}).uncaptured == ()
+    inner.put("a.txt", "agent\n")
+    plan = units.plan("ses/1", undo_ref="ses/1u", labels={})
+    assert [(step.path, step.name) for step in plan.writes] == [(" odd\n\\xff/a.txt", name + b"/a.txt")]
+    plan = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
+    units.apply(plan)
+    units.finish(plan.txid)
+    assert inner.get("a.txt") == b"a modified by the user\n"
+    assert [change.path for change in units.diff("ses/1u", None)] == [" odd\n\\xff/a.txt"]
+    assert "odd" in units.patch("ses/1u", None)
+
+
 def test_errors_say_in_which_unit_they_arose(pair: Workspace) -> None:
     units = pair.units()
     units.capture("ses/1", labels={})
