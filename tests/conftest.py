@@ -19,4 +19,4 @@ async def hubs(tmp_path: Path) -> AsyncIterator[Callable[..., HubProcess]]:
 
     yield make
     for hub in made:
-        hub.kill()
+        hub.end()

@@ -1,6 +1,7 @@
 """A real hub in a real process, for scenarios: started, killed, started again, talked to over its socket."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from hub.client import HubClient
 from hub.errors import UnavailableError
@@ -58,6 +61,14 @@ class HubProcess:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
+
+    def end(self) -> None:
+        """Kill it together with all that it has started."""
+        family = psutil.Process(self.process.pid).children(recursive=True) if self.process is not None else []
+        self.kill()
+        for child in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def stop(self) -> int:
         """SIGTERM, wait, return the exit code."""
