@@ -64,7 +64,9 @@ class HubProcess:
 
     def end(self) -> None:
         """Kill it together with all that it has started."""
-        family = psutil.Process(self.process.pid).children(recursive=True) if self.process is not None else []
+        family = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(self.process.pid).children(recursive=True) if self.process is not None else []
         self.kill()
         for child in family:
             with contextlib.suppress(psutil.NoSuchProcess):
