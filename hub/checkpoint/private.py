@@ -12,6 +12,9 @@ import msgspec
 from hub.checkpoint.repository import Call, Repository
 from hub.checkpoint.side import Store
 
+MANY = 2_000
+"""From this many files on, their contents are written as one pack: a third of the time, a fraction of the space."""
+AS_PACK = ("-c", "core.bigFileThreshold=1")
 DIFFERENT = ("diff-files", "-z", "--name-only")
 
 
@@ -67,10 +70,11 @@ class PrivateIndex:
         """Return a view in which names are not taken as literal pathspecs: check-ignore does not know those."""
         return self._side.with_environment({"GIT_LITERAL_PATHSPECS": "0"})
 
-    def add(self, names: Iterable[bytes]) -> None:
+    def add(self, names: Collection[bytes]) -> None:
         """Read files that changed into the store and note them; files that are as they were cost a look."""
         lines = b"".join(name + b"\0" for name in names)
-        self._side.run("update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=lines)
+        how = AS_PACK if len(names) >= MANY else ()
+        self._side.run(*how, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=lines)
 
     def remove(self, names: Iterable[bytes]) -> None:
         """Take files out of it; those that it does not have are no error."""

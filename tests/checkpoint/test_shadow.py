@@ -327,3 +327,20 @@ def test_a_folder_behind_a_mount_is_restored_from_within(bound: Folder) -> None:
     assert differing(second, bound.files()) == {}
     restore(engine, "ses/1", "ses/2u")
     assert differing(first, bound.files()) == {}
+
+
+def test_a_first_capture_of_many_files_is_one_pack(tmp_path: Path, stores: Path) -> None:
+    folder = Folder(tmp_path / "many", stores)
+    for number in range(2000):
+        folder.put(f"d{number // 100}/{number}", f"{number}\r\n")
+    engine = folder.engine()
+    engine.capture("ses/1", labels={})
+    (pack,) = stores.glob("*/store.git/objects/pack/*.pack")
+    assert len(list(stores.glob("*/store.git/objects/??/*"))) < 100
+    first = folder.files()
+    for number in range(0, 2000, 40):
+        folder.put(f"d{number // 100}/{number}", "changed\n")
+    engine.capture("ses/2", labels={})
+    assert [*stores.glob("*/store.git/objects/pack/*.pack")] == [pack]
+    restore(engine, "ses/1", "ses/1u")
+    assert folder.files() == first
