@@ -210,6 +210,16 @@ def _(w: World) -> None:
     w.put("in/a.txt", "modified\n")
 
 
+@case("C19 sparse checkout with a sparse index; C20 files outside the cone", agent=_in_sparse)
+def _(w: World) -> None:
+    for name in ("in/a.txt", "out/b.txt", "out/deep/c.txt", "top.txt"):
+        w.put(name, f"{name}\n")
+    w.commit()
+    w.git("sparse-checkout", "set", "--cone", "--sparse-index", "in")
+    w.put("out/u.txt", "mine, outside the cone\n")
+    w.put("in/a.txt", "modified\n")
+
+
 def _edits_ignored(w: World) -> None:
     w.put("build/kept.txt", "agent\n")
     w.remove("build/also.txt")
@@ -505,6 +515,58 @@ def _(w: World) -> None:
     w.git("update-index", "--index-version", "4")
     w.git("update-index", "--split-index")
     w.git("add", "-N", "u.txt")
+
+
+SETTINGS = {
+    "core.untrackedCache": "true",
+    "feature.manyFiles": "true",
+    "core.splitIndex": "true",
+    "core.fileMode": "false",
+    "core.trustctime": "false",
+    "core.checkStat": "minimal",
+    "core.bigFileThreshold": "1",
+    "core.abbrev": "4",
+    "core.ignoreStat": "true",
+    "core.symlinks": "false",
+    "core.preloadIndex": "false",
+    "core.looseCompression": "0",
+    "status.showUntrackedFiles": "no",
+    "status.relativePaths": "false",
+    "diff.noprefix": "true",
+    "diff.external": "/nonexistent",
+    "diff.ignoreSubmodules": "all",
+    "submodule.recurse": "true",
+    "core.sharedRepository": "group",
+    "core.logAllRefUpdates": "always",
+    "core.safecrlf": "true",
+    "core.whitespace": "cr-at-eol",
+    "log.showSignature": "true",
+    "color.ui": "always",
+    "core.pager": "false",
+    "core.protectNTFS": "true",
+    "core.protectHFS": "true",
+    "core.attributesFile": "/nonexistent",
+}
+
+
+@case("settings of the user that change how git works")
+def _(w: World) -> None:
+    w.base()
+    w.link("link", "a.txt")
+    for name, value in SETTINGS.items():
+        w.git("config", name, value)
+    w.put("run.sh", "#!/bin/sh\n", 0o755)
+
+
+@case("objects that are replaced, and others that lie in another repository")
+def _(w: World) -> None:
+    World(w.root.parent / "lender").base()
+    w.put(".git/objects/info/alternates", f"{w.root.parent}/lender/.git/objects\n")
+    w.base()
+    w.put("other", "other\n")
+    new = w.git("hash-object", "-w", "other").decode().strip()
+    w.git("replace", w.git("rev-parse", "HEAD:a.txt").decode().strip(), new)
+    w.git("replace", w.git("hash-object", "-w", "u.txt").decode().strip(), new)
 
 
 @case("everything in one: files that are only staged, hard links, large text")
