@@ -79,7 +79,11 @@ def diff(view: views.DiffView) -> RenderableType:
         for change in view.changes
     ]
     changes = listing(rows, ("!what", "+", "-", "path"), "")
-    return Group(changes, Text(), patch(view.patch)) if view.patch else changes
+    if not view.patch:
+        return changes
+    lines = patch(view.patch)
+    lines.right_crop()  # the last line end is the console's
+    return Group(changes, Text(), lines)
 
 
 def _kind(word: str) -> Text:

@@ -24,8 +24,8 @@ def create(
 
     async def save(link: Link) -> Any:
         where = await place.params(link)
-        async with progress.shown(context, link, where.get("session_id")):
-            return await link.call("checkpoint.create", note=note, **where)
+        watch = where.get("session_id")
+        return await progress.call(context, link, "checkpoint.create", watch=watch, note=note, **where)
 
     output.show(context, with_link(context, save), tables.checkpoint)
 
@@ -69,7 +69,8 @@ def diff(
     async def compared(link: Link) -> Any:
         first = await checkpoint_id(link, checkpoint, place)
         second = await checkpoint_id(link, other, place) if other else None
-        return await link.call("checkpoint.diff", checkpoint_id=first, other_id=second, patch=patch)
+        params: dict[str, Any] = {"checkpoint_id": first, "other_id": second, "patch": patch}
+        return await progress.call(context, link, "checkpoint.diff", **params)
 
     output.show(context, with_link(context, compared), tables.diff)
 

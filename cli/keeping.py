@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cli import checkpoint_tables as tables
-from cli import output, prompting
+from cli import output, progress, prompting
 from cli.context import Link, with_link
 from cli.invocation import invocation
 from cli.targets import Checkpoint, Place, Session, Workspace, checkpoint_id
@@ -55,8 +55,8 @@ def prune(
 
     async def pruned(link: Link) -> Any:
         directory = await place.directory(link)
-        limits = {"runs": runs, "days": days, "max_bytes": max_bytes}
-        return await link.call("checkpoint.prune", workspace=directory, dry_run=dry_run, **limits)
+        limits: dict[str, Any] = {"runs": runs, "days": days, "max_bytes": max_bytes}
+        return await progress.call(context, link, "checkpoint.prune", workspace=directory, dry_run=dry_run, **limits)
 
     output.show(context, with_link(context, pruned), tables.pruned)
 
@@ -81,12 +81,12 @@ def purge(
     async def purged(link: Link) -> Any:
         where = await place.params(link)
         if asks:
-            planned = await link.call("checkpoint.purge", dry_run=True, **where)
+            planned = await progress.call(context, link, "checkpoint.purge", dry_run=True, **where)
             output.draw(tables.pruned(planned))
             if not planned.pruned:
                 return planned
             await _agree(plural(len(planned.pruned), "checkpoint"))
-        return await link.call("checkpoint.purge", dry_run=dry_run, **where)
+        return await progress.call(context, link, "checkpoint.purge", dry_run=dry_run, **where)
 
     output.show(context, with_link(context, purged), tables.pruned)
 
@@ -108,7 +108,7 @@ def verify(
 
     async def verified(link: Link) -> Any:
         directory = await place.directory(link)
-        return await link.call("checkpoint.verify", workspace=directory, repair=repair, deep=deep)
+        return await progress.call(context, link, "checkpoint.verify", workspace=directory, repair=repair, deep=deep)
 
     found = with_link(context, verified)
     output.show(context, found, tables.verified)
@@ -131,7 +131,9 @@ def export(
     async def exported(link: Link) -> Any:
         ids = [await checkpoint_id(link, given, place) for given in checkpoints]
         try:
-            return await link.call("checkpoint.export", checkpoint_ids=ids, path=str(path), overwrite=force)
+            return await progress.call(
+                context, link, "checkpoint.export", checkpoint_ids=ids, path=str(path), overwrite=force
+            )
         except ConflictError as error:
             raise _with_force(error) from error
 

@@ -1,12 +1,13 @@
-"""How far a long call is: one line on stderr while it lasts, on a terminal only.
+"""That a long call goes on, and how far it is: one line on stderr while it lasts, on a terminal only.
 
-Not promised: that there is anything to see. The hub tells nothing of what is done quickly, and tells what it tells
-without a receipt.
+Not promised: more than the time it takes. The hub tells of a capture's steps only where somebody watches its session,
+and without a receipt.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import msgspec
 import typer
@@ -15,37 +16,74 @@ from cli import output
 from cli.context import Link
 from cli.invocation import invocation
 from cli.text import clean_line
+from hub.client import HubClient
 from hub.errors import UnavailableError
 from hub.protocol.events import CheckpointProgress, Live
-from hub.subscription import Subscription
 
+FIRST_S = 1.0
+"""Seconds that a call may take before anything is shown."""
+EVERY_S = 0.25
 TYPE = "checkpoint.progress"
 STEPS = {"status": "looking for what has changed", "files": "saving files"}
 """Words for the steps that are known; another step is called what the hub calls it."""
 
 
+async def call(context: typer.Context, link: Link, method: str, /, *, watch: str | None = None, **params: Any) -> Any:
+    """Make a call and show that it goes on. `watch` is the session whose captures are told of meanwhile."""
+    async with _shown(context, link, watch):
+        return await link.call(method, **params)
+
+
 @asynccontextmanager
-async def shown(context: typer.Context, link: Link, session: str | None) -> AsyncIterator[None]:
-    """Show progress of the session's captures, or of those of no session, until the context is left."""
+async def _shown(context: typer.Context, link: Link, watch: str | None) -> AsyncIterator[None]:
     if invocation(context).json or not output.err().is_terminal:
         yield
         return
-    async with (await link.client()).subscribe(session_id=session, live=True) as stream:
-        drawing = asyncio.create_task(_draw(stream, session))
-        try:
-            yield
-        finally:
-            drawing.cancel()
-            with suppress(asyncio.CancelledError):
-                await drawing
+    line = _Line()
+    shows = [asyncio.create_task(line.tick())]
+    if watch is not None:
+        shows.append(asyncio.create_task(_listen(await link.client(), watch, line)))
+    try:
+        yield
+    finally:
+        for task in shows:
+            task.cancel()
+        await asyncio.wait(shows)
+        line.clear()
+
+
+class _Line:
+    """The line, and when the call began."""
+
+    def __init__(self) -> None:
+        self._words = "working …"
+        self._shown = False
+        self._began = asyncio.get_running_loop().time()
+
+    def say(self, words: str) -> None:
+        """Show what is being done."""
+        self._words, self._shown = words, True
+        output.transient(f"{self._words}  {asyncio.get_running_loop().time() - self._began:.0f} s")
+
+    async def tick(self) -> None:
+        """Show the time, after a while, again and again."""
+        await asyncio.sleep(FIRST_S)
+        while True:
+            self.say(self._words)
+            await asyncio.sleep(EVERY_S)
+
+    def clear(self) -> None:
+        """Take the line away, if there is one."""
+        if self._shown:
             output.transient("")
 
 
-async def _draw(stream: Subscription, session: str | None) -> None:
+async def _listen(client: HubClient, session: str, line: _Line) -> None:
     with suppress(UnavailableError):  # a connection that is lost is the call's to tell
-        async for item in stream:
-            if isinstance(item, Live) and item.type == TYPE and item.session_id == session:
-                output.transient(words(msgspec.json.decode(item.data, type=CheckpointProgress)))
+        async with client.subscribe(session_id=session, live=True) as stream:
+            async for item in stream:
+                if isinstance(item, Live) and item.type == TYPE:
+                    line.say(words(msgspec.json.decode(item.data, type=CheckpointProgress)))
 
 
 def words(data: CheckpointProgress) -> str:

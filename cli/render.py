@@ -24,6 +24,11 @@ PATCH_LINES = 60
 """Lines shown of a diff."""
 ASKING_TOOL = "ask_question"
 MARKS = {"completed": ("✓", "green"), "failed": ("✗", "red"), "denied": ("✗", "red"), "unknown": ("?", "bold yellow")}
+RESTORED = {
+    "restore": "turned back to",
+    "undo": "a restore was undone with",
+    "redo": "what was undone is restored again with",
+}
 END_MARKS = {"run.completed": ("✓", "green"), "run.cancelled": ("■", "yellow")}
 
 
@@ -199,10 +204,14 @@ class Renderer:
         yield _line(f"  no checkpoint ({data.code}): {clean_line(data.reason)}", "bold yellow")
 
     def _restored(self, event: Event, data: events.RestoreCommitted) -> Iterator[Text]:
+        deed = RESTORED.get(data.direction, RESTORED["restore"])
+        told = [f"{deed} {data.checkpoint_id}"]
+        told += [f"{plural(data.messages, 'message')} put aside"] if data.messages else []
+        told += [f"{data.cancelled} that hung on them do not proceed"] if data.cancelled else []
+        told += [f"{data.resumed} taken up again"] if data.resumed else []
+        told += ["the branch moved"] if data.head_moved else []
         undo = f"; undo with {data.undo_id}" if data.undo_id else ""
-        yield _line(
-            f"  ⤺ turned back to {data.checkpoint_id}, {plural(data.messages, 'message')} put aside{undo}", "bold"
-        )
+        yield _line(f"  ⤺ {', '.join(told)}{undo}", "bold")
 
 
 _EVENTS: dict[str, Callable[[Renderer, Event, Any], Iterable[Text]]] = {

@@ -33,6 +33,7 @@ REACHES = {
     "tree": "the exact tree of that moment",
     "session": "only what the session wrote and nobody changed since",
 }
+NARROWED = "the paths that were named, as they were at that moment"
 GROUPS = (("restore", "Restore", "Restored", "cyan"), ("create", "Create", "Created", "green"))
 DELETED = ("delete", "Delete", "Deleted", "red")
 WAYS_BACK: dict[Direction, str] = {"restore": "undo", "undo": "redo", "redo": "undo"}
@@ -42,13 +43,14 @@ WAYS_BACK: dict[Direction, str] = {"restore": "undo", "undo": "redo", "redo": "u
 class Telling:
     """What a view does not say of itself. `session` is whose checkpoint it is; `where` is `-w`, `--session` or nothing.
 
-    `full`: nothing is cut.
+    `narrowed`: only paths that were named are restored; `full`: nothing is cut.
     """
 
     direction: Direction = "restore"
     session: str | None = None
     where: str = ""
     full: bool = False
+    narrowed: bool = False
 
     def author(self, id: str | None) -> str:
         """Return a person's name for an author; empty where the hub does not know authors."""
@@ -73,7 +75,8 @@ def _title(view: views.RestoreView, telling: Telling) -> Text:
     title = (planned if view.dry_run else done).format(view.checkpoint)
     if telling.direction != "restore" or not _touches_files(view):
         return Text(title, style="bold")
-    return Text.assemble((title, "bold"), f"\n  reach {view.reach}: {REACHES.get(view.reach, view.reach)}")
+    reach = NARROWED if telling.narrowed and view.reach == "tree" else REACHES.get(view.reach, view.reach)
+    return Text.assemble((title, "bold"), f"\n  reach {view.reach}: {reach}")
 
 
 def _touches_files(view: views.RestoreView) -> bool:
@@ -166,7 +169,7 @@ def _conversation(view: views.RestoreView, telling: Telling) -> Iterator[Text]:
         aside = f"{plural(view.messages, 'message')} of {plural(len(view.runs), 'run')}"
         yield Text("Conversation", style="bold")
         yield Text(f"  {aside} {'would be put aside' if dry else 'put aside'}")
-    elif telling.direction == "undo":
+    elif telling.direction == "undo" and telling.session is not None:
         yield Text("Conversation", style="bold")
         yield Text(f"  {'comes' if dry else 'came'} back as far as the restore had put it aside")
     yield from _group("Put aside with it, does not proceed", _hanging(view.cancelled), telling, "yellow")
@@ -194,4 +197,4 @@ def _effects(view: views.RestoreView, telling: Telling) -> Iterator[Text]:
 def _way_back(view: views.RestoreView, telling: Telling) -> Iterator[Text]:
     way = f"hubctl checkpoint {WAYS_BACK[telling.direction]}{telling.where}"
     exact = f"  (or restore {view.undo})" if view.undo and telling.direction == "restore" else ""
-    yield Text(f"\nTo take it back: {way}{exact}", style="dim")
+    yield Text(f"\nTo take it back: {way}{exact}", style="dim", no_wrap=True, overflow="ignore")

@@ -5,7 +5,7 @@ and with `--json`, it goes ahead, for what is there is always saved first. A dry
 """
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from cli.restore_plan import Direction, Telling
 from cli.targets import Place, Session, Workspace, in_worktree, target
 from hub.domain.values import OnConflict, Reach, RestoreOnly
 from hub.errors import RefusedError
+from hub.protocol.views import RestoreView
 
 QUESTIONS: dict[Direction, str] = {
     "restore": "Turn back?",
@@ -100,7 +101,8 @@ def restore(
             "head": head,
             "on_conflict": on_conflict,
         }
-        telling = Telling(session=to.session_id, where=place.options(to.workspace), full=full)
+        where = place.options(to.workspace)
+        telling = Telling(session=to.session_id, where=where, full=full, narrowed=bool(paths))
         return Wish("checkpoint.restore", params, telling)
 
     _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
@@ -148,20 +150,27 @@ def _taking_back(direction: Direction, place: Place, on_conflict: OnConflict, *,
 def _carry_out(context: typer.Context, wished: Wished, consent: Consent) -> None:
     """Make the call, after the plan was shown and agreed to where that is asked for, and print its outcome."""
 
-    async def carried_out(link: Link) -> tuple[Any, Telling]:
+    async def carried_out(link: Link) -> tuple[RestoreView, Telling]:
         wish = await wished(link)
         session = wish.telling.session
         if consent.asks(context):
-            async with progress.shown(context, link, session):
-                plan = await link.call(wish.method, dry_run=True, **wish.params)
-            output.draw(restore_plan.drawn(plan, wish.telling))
+            plan = await progress.call(context, link, wish.method, watch=session, dry_run=True, **wish.params)
+            output.draw(restore_plan.drawn(plan, await _learnt(link, wish.telling, plan)))
             await _confirm(wish.telling.direction, interrupt=consent.interrupt)
-        async with progress.shown(context, link, session):
-            done = await link.call(wish.method, dry_run=consent.dry_run, interrupt=consent.interrupt, **wish.params)
-        return done, wish.telling
+        said: dict[str, Any] = {"dry_run": consent.dry_run, "interrupt": consent.interrupt}
+        done = await progress.call(context, link, wish.method, watch=session, **said, **wish.params)
+        return done, await _learnt(link, wish.telling, done)
 
     view, telling = with_link(context, carried_out)
     output.show(context, view, lambda told: restore_plan.drawn(told, telling))
+
+
+async def _learnt(link: Link, telling: Telling, view: RestoreView) -> Telling:
+    """Return the telling with the session, which nobody has named where the newest restore of a workspace is meant."""
+    if telling.session is not None or telling.direction == "restore":
+        return telling
+    found = await link.call("checkpoint.show", checkpoint_id=view.checkpoint)
+    return replace(telling, session=found.session_id)
 
 
 async def _confirm(direction: Direction, *, interrupt: bool) -> None:

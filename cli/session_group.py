@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import output, tables
+from cli import output, progress, tables
 from cli.context import Link, session_id, with_link
 from cli.sessions import SessionArgument
 from cli.targets import Place, checkpoint_id
@@ -29,7 +29,8 @@ def fork(
     async def forked(link: Link) -> Any:
         id = await session_id(link, session)
         where = await checkpoint_id(link, at, Place(None, id))
-        return await link.call("session.fork", session_id=id, checkpoint_id=where, worktree=directory, title=title)
+        params = {"session_id": id, "checkpoint_id": where, "worktree": directory, "title": title}
+        return await progress.call(context, link, "session.fork", **params)
 
     output.show(context, with_link(context, forked), tables.forked)
 

@@ -151,6 +151,36 @@ def test_an_end_without_a_checkpoint_says_so() -> None:
     assert "turn back" not in screen
 
 
+@pytest.mark.parametrize(
+    ("direction", "words"),
+    [
+        (
+            "restore",
+            "⤺ turned back to ckp_1, 2 messages put aside, 3 that hung on them do not proceed; undo with ckp_2",
+        ),
+        ("undo", "⤺ a restore was undone with ckp_1, 4 taken up again; undo with ckp_2"),
+    ],
+)
+def test_a_restore_reads_by_its_direction(direction: str, words: str) -> None:
+    aside = direction == "restore"
+    data = {
+        "restore_id": "rst_1",
+        "checkpoint_id": "ckp_1",
+        "undo_id": "ckp_2",
+        "only": None,
+        "restored": 1,
+        "created": 0,
+        "deleted": 0,
+        "messages": 2 if aside else 0,
+        "direction": direction,
+        "reach": "tree",
+        "head_moved": False,
+        "cancelled": 3 if aside else 0,
+        "resumed": 0 if aside else 4,
+    }
+    assert words in shown(("restore.committed", data))
+
+
 def test_events_of_a_newer_hub_are_passed_over() -> None:
     assert Renderer(prompts=True).event(Event(1, 0, "ses_1", None, "moon.risen", AT, msgspec.Raw(b"{}"))) == []
 

@@ -130,6 +130,10 @@ def test_an_undo_says_what_comes_back() -> None:
     assert shown.endswith("To take it back: hubctl checkpoint redo --session x\n")
 
 
+def test_a_restore_of_named_paths_is_no_exact_tree() -> None:
+    assert "reach tree: the paths that were named" in screen(Telling(narrowed=True))
+
+
 def test_nothing_to_do_is_said() -> None:
     assert "No file differs." in screen(restored=[], dry_run=True, undo=None)
     assert "No file was changed." in screen(restored=[])
