@@ -5,6 +5,7 @@ Stop: admit nothing new, let runs finish until the deadline, leave the rest for 
 """
 
 import asyncio
+import functools
 import logging
 import os
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from hub.agent.tools.base import Tool
 from hub.agent.tools.env import scrubbed_environment
 from hub.agent.tools.registry import default_tools
 from hub.clock import Clock, SystemClock, iso
-from hub.daemon import discovery, housekeeping, logs, recovery, server
+from hub.daemon import discovery, housekeeping, logs, recovery, server, settling
 from hub.daemon.admission import Admission
 from hub.daemon.bus import Bus
 from hub.daemon.calls import Handlers
@@ -112,6 +113,7 @@ class App:
             always_shadow=section.store == "shadow",
         )
         worktrees = Worktrees(stores, bus, self._clock, section.include)
+        worktrees.heal = functools.partial(settling.heal, database, worktrees)
         self._stack.callback(worktrees.close)
         tools = default_tools()
         self._stack.push_async_callback(_close_tools, tools)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hub.agent.tools.base import ToolFailure
 from hub.checkpoint.units import Units
+from hub.daemon import hooks
 from hub.daemon.modes import OFF
 from hub.daemon.running import Running, RunOver
 from hub.daemon.worktrees import Request, series_of
@@ -41,6 +42,7 @@ class Captures:
         self._services = running.services
         self._taking: Taking | None = None
         self._kind = ""
+        self._hook_stop = asyncio.Event()
         self._holed = False
         self._counted: int | None = 0 if running.hold.generation == 1 else None
         self._looked_at: set[str] = set()
@@ -59,7 +61,8 @@ class Captures:
             raise RunOver("no_checkpoint", f"No checkpoint could be taken: {failure.message}") from failure
 
     async def stop(self) -> None:
-        """Wait for a capture in flight, whatever becomes of it; its failure is stored already."""
+        """Wait for a capture in flight, whatever becomes of it; its failure is stored already. A hook is ended."""
+        self._hook_stop.set()
         if self._taking is not None:
             await asyncio.gather(self._taking, return_exceptions=True)
 
@@ -105,7 +108,8 @@ class Captures:
         """Take and store a capture, or store why there is none and return that."""
         bond = self._bond(message_id)
         try:
-            captured = await self._services.worktrees.capture(await self._request(kind, bond, forced))
+            request = await self._hooked(await self._request(kind, bond, forced))
+            captured = await self._services.worktrees.capture(request)
         except TurnbackError as failure:
             await self._failed(kind, bond, failure)
             return failure
@@ -118,6 +122,17 @@ class Captures:
         await self._services.database.write(store)
         self._run.has_checkpoint |= kind == "before"
         return None
+
+    async def _hooked(self, request: Request) -> Request:
+        """Run the user's hook before the capture before the run. Raises HookFailed when the run needs it."""
+        if request.kind != "before":
+            return request
+        hooked, failure = await hooks.before_capture(self._services, request, self._hook_stop)
+        if failure is not None and self._run.mode == "required":
+            raise failure
+        if failure is not None:
+            await self._failed("hook", request.bond, failure)
+        return hooked
 
     async def _failed(self, kind: str, bond: Bond, failure: TurnbackError) -> None:
         code, reason = failure.code, failure.message

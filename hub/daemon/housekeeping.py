@@ -1,8 +1,11 @@
-"""Housekeeping: what must happen now and then. Questions expire, old answers to keys go, the event log is trimmed."""
+"""Housekeeping: what must happen now and then. Questions expire, old answers to keys go, the event log is trimmed,
+checkpoints are pruned.
+"""
 
 import asyncio
 from datetime import timedelta
 
+from hub.daemon.pruning import Pruner
 from hub.daemon.services import Services
 from hub.store import approvals, eventlog, questions, registry
 from hub.store.database import Transaction
@@ -10,13 +13,18 @@ from hub.store.database import Transaction
 EXPIRY_EVERY_S = 5.0
 TRIM_EVERY = 720
 """Rounds of expiry between two trims: an hour."""
+PRUNE_FIRST = 12
+"""Rounds before the first look for what is to be pruned: a minute, so as not to hold up a start."""
 
 
 async def keep_house(services: Services) -> None:
     """Do it until cancelled."""
-    rounds = 0
+    rounds, pruner = 0, Pruner(services)
     while True:
         await expire(services)
+        if rounds % TRIM_EVERY == PRUNE_FIRST:
+            await pruner.look()
+        await pruner.work()
         if rounds % TRIM_EVERY == 0:
             await trim(services)
         rounds += 1

@@ -11,6 +11,7 @@ import msgspec
 
 from hub.daemon.children import end_survivors
 from hub.daemon.services import Services
+from hub.daemon.settling import settle
 from hub.domain.runs import Found, after_restart
 from hub.errors import TurnbackError
 from hub.protocol.events import HubStarted
@@ -53,30 +54,14 @@ async def recover(services: Services) -> Recovered:
 async def _finish_restores(services: Services, found: Recovered) -> None:
     for row in await services.database.read(checkpoints.unsettled_restores):
         try:
-            await _settle_files(services, row)
+            counts = await settle(services.database, services.worktrees, row)
         except TurnbackError as error:
             log.error("a restore could not be settled", extra={"restore": row.id, "reason": error.message})
             continue
-        await services.database.write(lambda tx, row=row: _settle_restore(tx, row))  # type: ignore[misc]
-        if row.state == "committed":
+        if counts:
             found.restores_forward += 1
         else:
             found.restores_back += 1
-
-
-async def _settle_files(services: Services, row: Any) -> None:
-    """Let the engine go forward when the store has committed this restore, back when it has not."""
-
-    def is_committed(txid: str) -> bool:
-        return bool(row.state == "committed" and txid == row.txid)
-
-    if row.txid is not None:
-        await services.worktrees.work(row.worktree, lambda engine: engine.recover(is_committed))
-
-
-def _settle_restore(tx: Transaction, row: Any) -> None:
-    checkpoints.roll_back_restore(tx, row.id)
-    checkpoints.settle_restore(tx, row.id)
 
 
 def _calls_and_runs(tx: Transaction, found: Recovered) -> None:

@@ -6,14 +6,17 @@ engine cleans up. Killed anywhere, start-up asks the store which side it was on.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from hub.checkpoint.values import Applied, Plan
 from hub.clock import iso
-from hub.daemon import wishes
+from hub.daemon import hooks, wishes
 from hub.daemon.calls import Seal
 from hub.daemon.dispatcher import Dispatcher
+from hub.daemon.hooks import HookFailed, Occasion
 from hub.daemon.restore_views import Told, notice, view
 from hub.daemon.services import Services
 from hub.daemon.wishes import Wish
@@ -116,11 +119,35 @@ class Restores:
         if not wish.files:
             return await self._services.database.write(lambda tx: _move_only(tx, wish, actor, seal))
         worktree, ref = wish.checkpoint.worktree, wish.checkpoint.ref
-        request, undo_id = await self._undo_request(wish), new_id("checkpoint")
+        undo_id = new_id("checkpoint")
+        request, unsaved = await hooks.before_capture(self._services, await self._undo_request(wish, undo_id))
         asked = await self._services.database.read(lambda conn: _asked(conn, wish))
         plan = await self._services.worktrees.plan(ref, undo_id, request, asked)
         captured = describe(undo_id, request, plan.undo)
         restore_id = await self._services.database.write(lambda tx: self._begin(tx, wish, plan, captured))
+        notes = [unsaved.message] if unsaved is not None else []
+
+        def commit(tx: Transaction, applied: Applied) -> RestoreView:
+            return _commit(tx, wish, restore_id, plan, applied, undo_id, actor, seal, notes)
+
+        with self._services.worktrees.restoring(worktree):
+            done = await self._carried_out(wish, plan, restore_id, commit)
+        return await self._hooked(wish, done)
+
+    async def _hooked(self, wish: Wish, done: RestoreView) -> RestoreView:
+        """Run the user's hook after a restore; if it fails that is told, and the restore stands."""
+        row = wish.checkpoint
+        occasion = Occasion(worktree=row.worktree, checkpoint_id=row.id, session_id=wish.session_id)
+        try:
+            await hooks.run(self._services, "restore_after", occasion)
+        except HookFailed as failure:
+            return msgspec.structs.replace(done, notes=[*done.notes, failure.message])
+        return done
+
+    async def _carried_out(
+        self, wish: Wish, plan: Plan, restore_id: str, commit: Callable[[Transaction, Applied], RestoreView]
+    ) -> RestoreView:
+        worktree = wish.checkpoint.worktree
         try:
             applied = await self._services.worktrees.work(
                 worktree, lambda engine: engine.apply(plan, on_conflict=wish.on_conflict)
@@ -129,9 +156,7 @@ class Restores:
             await self._services.database.write(lambda tx: checkpoints.roll_back_restore(tx, restore_id))
             raise
         try:
-            done = await self._services.database.write(
-                lambda tx: _commit(tx, wish, restore_id, plan, applied, undo_id, actor, seal)
-            )
+            done = await self._services.database.write(lambda tx: commit(tx, applied))
         except Exception:
             await self._services.worktrees.work(worktree, lambda engine: engine.abort(plan.txid))
             raise
@@ -145,7 +170,7 @@ class Restores:
         checkpoints.add(tx, captured)
         return checkpoints.begin_restore(tx, _intent(tx.conn, wish, captured.id, plan))
 
-    async def _undo_request(self, wish: Wish) -> Request:
+    async def _undo_request(self, wish: Wish, undo_id: str) -> Request:
         session_id, worktree = wish.session_id, wish.checkpoint.worktree
         head, taken = await self._services.database.read(
             lambda conn: (
@@ -163,6 +188,7 @@ class Restores:
             number=number,
             letter="u",
             note=f"before restoring {wish.checkpoint.id}",
+            checkpoint_id=undo_id,
         )
 
 
@@ -238,10 +264,12 @@ def _commit(
     undo_id: str | None,
     actor: str,
     seal: Seal,
+    notes: Sequence[str] = (),
 ) -> RestoreView:
     """The commit point: conversation, what hangs on it, restore and answer move together."""
     told = _tell(tx.conn, wish)
     done = view(wish, told, plan, applied, undo_id)
+    done = msgspec.structs.replace(done, notes=[*done.notes, *notes])
     suspensions.put_aside(tx, restore_id, told.cancelled)
     moved = 0
     if wish.conversation and wish.session_id is not None:

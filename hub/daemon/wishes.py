@@ -72,11 +72,19 @@ def of_restore(conn: Connection, params: CheckpointRestore) -> Wish:
         head_id=row.message_id,
         scope=Scope(
             paths=[path.encode() for path in params.paths] if params.paths is not None else None,
-            reach=params.reach or (None if row.session_id is not None else "tree"),
+            reach=params.reach or _reach_of(row, narrowed=narrowed),
             head=params.head,
         ),
         on_conflict=params.on_conflict,
     )
+
+
+def _reach_of(row: Any, *, narrowed: bool) -> Reach | None:
+    """Return how far a restore goes that does not say so; None: as far as others have changed nothing.
+
+    Of the files of a pre-image only that one capture knows, so nobody's changes are known.
+    """
+    return "tree" if row.session_id is None or (narrowed and row.kind == "preimage") else None
 
 
 def _check(params: CheckpointRestore, row: Any) -> None:

@@ -1,12 +1,13 @@
 """Worktrees: one checkpoint engine and one thread for each, so that git never holds up the event loop."""
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import itertools
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from hub.daemon.bus import Bus
 from hub.daemon.included import included
 from hub.daemon.progress import Heard, Progress
 from hub.domain.values import Reach
-from hub.errors import ConflictError, UsageError
+from hub.errors import ConflictError, RefusedError, UsageError
 from hub.ids import new_id
 from hub.protocol.views import UncapturedView
 from hub.store.checkpoints import BEFORE_KINDS, WITHIN_KINDS, Bond, Captured
@@ -32,6 +33,7 @@ OPEN_LIMIT = 64
 NAME_TRIES = 50
 PREVIEWED = "preview/0u"
 """The undo point that a preview speaks of and never makes."""
+UNSETTLED = ("restore_in_progress", "restore_unfinished")
 NUMBERED = ("s", "p")
 """Letters that count on in their run when a name is taken; with others the next run's number is tried."""
 
@@ -92,7 +94,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
 class Worktrees:
     """Captures and restores, by worktree. Work on one worktree is done in order; different ones run side by side.
 
-    `include` are patterns of ignored files that every capture takes.
+    `include` are patterns of ignored files that every capture takes. `heal` ends what was left of restores.
     """
 
     def __init__(self, stores: Stores, bus: Bus, clock: Clock, include: Sequence[str] = ()) -> None:
@@ -100,7 +102,9 @@ class Worktrees:
         self._bus = bus
         self._clock = clock
         self._include = include
+        self.heal: Callable[[str], Awaitable[None]] = _no_healer
         self._busy: Counter[str] = Counter()
+        self._restoring: set[str] = set()
         self._took: dict[str, float] = {}
         self._threads: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
         self._engines: dict[str, Units] = {}
@@ -116,7 +120,32 @@ class Worktrees:
         return root
 
     async def work(self, worktree: str, function: Callable[[Units], T]) -> T:
-        """Run a function on the worktree's engine, in its thread. Raises what it raises."""
+        """Run a function on the worktree's engine, in its thread. Raises what it raises.
+
+        Where a restore was left that nobody carries out any more, that is settled first.
+        """
+        try:
+            return await self._work(worktree, function)
+        except RefusedError as refused:
+            if refused.code not in UNSETTLED or worktree in self._restoring:
+                raise
+        await self.heal(worktree)
+        return await self._work(worktree, function)
+
+    async def recover(self, worktree: str, is_committed: Callable[[str], bool]) -> None:
+        """Have the engine end every restore that was left; see `Engine.recover`."""
+        await self._work(worktree, lambda engine: engine.recover(is_committed))
+
+    @contextlib.contextmanager
+    def restoring(self, worktree: str) -> Iterator[None]:
+        """Say that a restore is carried out meanwhile: its engine is needed, and nobody else settles it."""
+        self._restoring.add(worktree)
+        try:
+            yield
+        finally:
+            self._restoring.discard(worktree)
+
+    async def _work(self, worktree: str, function: Callable[[Units], T]) -> T:
         loop = asyncio.get_running_loop()
         self._busy[worktree] += 1
         job = loop.run_in_executor(self._thread(worktree), functools.partial(self._with_engine, worktree, function))
@@ -155,7 +184,7 @@ class Worktrees:
 
     def _unused(self) -> Iterator[str]:
         """Give as many of those at rest as there are too many open, the one unused for longest first."""
-        at_rest = (worktree for worktree in self._threads if not self._busy[worktree])
+        at_rest = (name for name in self._threads if not self._busy[name] and name not in self._restoring)
         return itertools.islice(at_rest, max(0, len(self._threads) - OPEN_LIMIT))
 
     def took_s(self, worktree: str) -> float:
@@ -210,6 +239,10 @@ class Worktrees:
         """Let the threads go; captures in flight end by themselves."""
         for thread in self._threads.values():
             thread.shutdown(wait=False, cancel_futures=True)
+
+
+async def _no_healer(worktree: str) -> None:
+    """Nothing is known of restores here."""
 
 
 def describe(checkpoint_id: str, request: Request, taken: Checkpoint) -> Captured:

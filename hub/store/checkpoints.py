@@ -1,6 +1,7 @@
 """Checkpoints and restores as the store knows them: the files are git's, the bond to the conversation is here."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -185,6 +186,16 @@ def roll_back_restore(tx: Transaction, restore_id: str) -> None:
     tx.conn.execute(update.values(state="rolled_back", committed_at=tx.now, txid=None))
 
 
+def decide_restore(tx: Transaction, restore_id: str) -> bool:
+    """Decide a restore that nobody carries out any more; return whether it counts. Whoever commits it now is refused.
+
+    The engine has still to be told; then `settle_restore`.
+    """
+    update = sa.update(restores).where(restores.c.id == restore_id, restores.c.state == "applying")
+    tx.conn.execute(update.values(state="rolled_back", committed_at=tx.now))
+    return bool(one(tx.conn, restores, "restore", restore_id).state == "committed")
+
+
 def settle_restore(tx: Transaction, restore_id: str) -> None:
     """Note that the engine has cleaned up; start-up need not look at this restore again."""
     tx.conn.execute(sa.update(restores).where(restores.c.id == restore_id).values(txid=None))
@@ -252,6 +263,14 @@ def pruned(tx: Transaction, worktree: str, refs: Sequence[str]) -> None:
     """Note that the files of checkpoints are gone; their rows stay, to say so."""
     gone = sa.update(checkpoints).where(checkpoints.c.worktree == worktree, checkpoints.c.ref.in_(refs))
     tx.conn.execute(gone.where(checkpoints.c.pruned_at.is_(None)).values(pruned_at=tx.now))
+
+
+def worktrees_since(conn: sa.Connection, since: datetime | None) -> set[str]:
+    """Return the worktrees that have checkpoints which are there and were taken since a moment (None: ever)."""
+    query = sa.select(checkpoints.c.worktree).where(checkpoints.c.pruned_at.is_(None)).distinct()
+    if since is not None:
+        query = query.where(checkpoints.c.created_at >= since)
+    return set(conn.execute(query).scalars())
 
 
 def ids_by_ref(conn: sa.Connection, worktree: str) -> dict[str, str]:

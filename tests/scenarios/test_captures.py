@@ -1,14 +1,18 @@
 """Captures around a run's waits and within it: who changed what, the way back to any step, and what hooks save."""
 
 import asyncio
+import contextlib
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from hub.client import HubClient
-from hub.protocol.events import Event
+from hub.protocol.events import Event, Live
 from tests.hubs import HubProcess, collect, ended, make_repo, scenario, submit
 
 EDITS: dict[str, Any] = {"auto_approve": ["edits"]}
@@ -221,4 +225,167 @@ async def test_a_run_without_a_checkpoint_says_why(hubs: Callable[..., HubProces
         refused = await submit(client, repo, model, **EDITS)
         events = await ended(client, refused.session_id)
         assert data_of(events, "run.failed")[0]["stop_reason"] == "no_checkpoint"
+        assert (repo / "a.txt").read_text() == "one\n"
+
+
+async def test_an_ignored_file_that_a_tool_overwrites_is_saved_before(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "one\n", ".gitignore": "*.env\nout/\n"})
+    (repo / "local.env").write_text("precious\n")
+    (repo / "out").mkdir()
+    (repo / "out" / "made").write_text("made before\n")
+    model = scenario(
+        tmp_path / "s.yaml",
+        """
+        turns:
+          - tool_calls:
+              - {name: editor, arguments: {path: local.env, old_text: precious, new_text: changed}}
+              - {name: editor, arguments: {path: local.env, old_text: changed, new_text: "changed again"}}
+              - {name: editor, arguments: {path: out/made, old_text: before, new_text: anew}}
+              - {name: editor, arguments: {path: fresh.env, new_text: "new\\n"}}
+              - {name: editor, arguments: {path: a.txt, old_text: one, new_text: two}}
+          - text: Done.
+        """,
+    )
+    hub = await hubs(config="[checkpoint]\nsteps = 'off'\n").start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model, **EDITS)
+        events = await ended(client, accepted.session_id)
+        assert data_of(events, "run.completed")[0]["files_changed"] == ["a.txt"]
+        images = await taken(client, accepted.session_id, "preimage")
+        assert [image.ref.partition("/")[2] for image in images] == ["1p", "1p2"]
+        await client.call("checkpoint.restore", checkpoint_id=images[0].id, paths=["local.env"])
+        await client.call("checkpoint.restore", checkpoint_id=images[1].id, paths=["out/made"])
+        assert (repo / "local.env").read_text() == "precious\n"
+        assert (repo / "out" / "made").read_text() == "made before\n"
+        assert (repo / "fresh.env").read_text() == "new\n"
+        assert (repo / "a.txt").read_text() == "two\n"
+        await client.call("checkpoint.undo", session_id=accepted.session_id)
+        assert (repo / "out" / "made").read_text() == "made anew\n"
+
+
+async def test_ignored_files_that_settings_name_go_with_every_capture(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "one\n", ".gitignore": "*.env\nkeep/\n"})
+    for name in (".local.env", "other.env", "keep/deep/file"):
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).write_text("before\n")
+    text = "echo after | tee .local.env other.env keep/deep/file > a.txt"
+    calls = f"{{name: run_commands, arguments: {{commands: ['{text}']}}}}"
+    model = scenario(tmp_path / "s.yaml", f"turns: [{{tool_calls: [{calls}]}}, {{text: Done.}}]")
+    hub = await hubs(config="[checkpoint]\nsteps = 'off'\ninclude = ['.local.*', 'keep', 'not-there']\n").start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model, **ALL)
+        events = await ended(client, accepted.session_id)
+        changed = data_of(events, "run.completed")[0]["files_changed"]
+        assert changed == [".local.env", "a.txt", "keep/deep/file"]
+        (before,) = await taken(client, accepted.session_id, "before")
+        done = await client.call("checkpoint.restore", checkpoint_id=before.id, reach="tree")
+        assert sorted(done.restored) == changed
+        assert (repo / "keep" / "deep" / "file").read_text() == "before\n"
+        assert (repo / "other.env").read_text() == "after\n"
+
+
+def slow_git(folder: Path) -> dict[str, str]:
+    """Return an environment in which each call of git takes a while, as it does in a very large repository."""
+    real = shutil.which("git")
+    folder.mkdir()
+    (folder / "git").write_text(f'#!/bin/sh\nsleep 0.3\nexec {real} "$@"\n')
+    (folder / "git").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+async def test_a_slow_capture_shows_how_far_it_is_and_is_not_repeated_after_each_step(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "s.yaml", THREE_BATCHES)
+    hub = await hubs(**slow_git(tmp_path / "bin")).start()
+    shown: list[Live] = []
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model, **EDITS)
+        async with asyncio.timeout(60), client.subscribe(session_id=accepted.session_id, after_seq=0, live=True) as all:
+            async for item in all:
+                if isinstance(item, Live):
+                    shown.append(item)
+                elif isinstance(item, Event) and item.type == "run.completed":
+                    break
+        assert [kind for kind, _ in await refs(client, accepted.session_id)] == ["before", "after"]
+    told = [msgspec.json.decode(notice.data) for notice in shown if notice.type == "checkpoint.progress"]
+    assert told
+    assert {"step", "done", "total"} == set(told[0])
+
+
+HOOKS = """
+[checkpoint]
+mode = "{mode}"
+[hooks]
+checkpoint_before = '''cp "{database}" "$TURNBACK_HOOK_DIR/dump" && echo saved "$TURNBACK_CHECKPOINT_ID"'''
+restore_after = '''cp "$TURNBACK_HOOK_DIR/dump" "{database}"'''
+timeout_s = 5
+"""
+
+
+async def test_hooks_save_and_bring_back_what_files_do_not_cover(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo, database = make_repo(tmp_path / "repo"), tmp_path / "database"
+    database.write_text("rows\n")
+    text = f"turns: [{{tool_calls: [{{name: run_commands, arguments: {{commands: ['echo more >> {database}']}}}}]}}]"
+    model = scenario(tmp_path / "s.yaml", text.replace("}]}]", "}]}, {text: Done.}]"))
+    hub = await hubs(config=HOOKS.format(mode="best_effort", database=database)).start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model, **ALL)
+        await ended(client, accepted.session_id)
+        assert database.read_text() == "rows\nmore\n"
+        (before,) = await taken(client, accepted.session_id, "before")
+        saved = hub.home / "hooks" / before.id
+        assert saved.stat().st_mode & 0o777 == 0o700
+        assert (saved / "output.txt").read_text() == f"saved {before.id}\n"
+
+        done = await client.call("checkpoint.restore", checkpoint_id=before.id)
+        assert done.notes == []
+        assert database.read_text() == "rows\n"
+        await client.call("checkpoint.undo", session_id=accepted.session_id)
+        assert database.read_text() == "rows\nmore\n"
+
+        shutil.rmtree(saved)
+        done = await client.call("checkpoint.restore", checkpoint_id=before.id)
+        assert "restore_after ended with code 1" in done.notes[-1]
+        gone = await client.call("checkpoint.purge", session_id=accepted.session_id)
+        assert gone.pruned
+        assert list((hub.home / "hooks").iterdir()) == []
+
+
+def living_in_group(group: int) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+async def test_a_hook_that_fails_ends_only_a_run_that_needs_it(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
+    repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "s.yaml", THREE_BATCHES)
+    marks = tmp_path / "marks"
+    command = f"echo $$ > {marks}; sleep 90 & sleep 90"
+    hub = await hubs(config=f"[hooks]\ncheckpoint_before = '{command}'\ntimeout_s = 0.5\n").start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model, **EDITS)
+        events = await ended(client, accepted.session_id)
+        assert events[-1].type == "run.completed"
+        said = data_of(events, "checkpoint.failed")
+        assert [(one["kind"], one["code"]) for one in said] == [("hook", "hook_failed")]
+        (before,) = await taken(client, accepted.session_id, "before")
+        assert "took more than 0.5 s" in before.note
+        assert living_in_group(int(marks.read_text())) == []
+
+        (repo / "a.txt").write_text("one\n")
+        await client.call("workspace.add", name="strict", path=str(repo), checkpoint="required")
+        refused = await submit(client, repo, model, **EDITS)
+        events = await ended(client, refused.session_id)
+        assert data_of(events, "run.failed")[0]["stop_reason"] == "no_checkpoint"
+        assert "took more than" in (await run_of(client, refused.session_id)).no_checkpoint
         assert (repo / "a.txt").read_text() == "one\n"

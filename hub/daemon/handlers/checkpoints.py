@@ -1,5 +1,6 @@
 """checkpoint.*: saved states of workspaces, and the way back to them."""
 
+from hub.daemon import hooks
 from hub.daemon.calls import Caller, Handlers, Seal
 from hub.daemon.dispatcher import Dispatcher
 from hub.daemon.handlers import places
@@ -53,6 +54,7 @@ class CheckpointHandlers:
             note=params.note,
             budget_s=self._services.settings.config.checkpoint.first_budget_s,
         )
+        request, _ = await hooks.before_capture(self._services, request)
         captured = await self._services.worktrees.capture(request)
 
         def store(tx: Transaction) -> CheckpointView:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from hub.checkpoint.retention import Limits, Pruned
 from hub.checkpoint.verify import Verified
+from hub.daemon import pruning
 from hub.daemon.calls import Caller, Handlers, Seal
 from hub.daemon.handlers import places
 from hub.daemon.services import Services
@@ -53,11 +54,7 @@ class KeepingHandlers:
             days=section.keep_days if params.days is None else params.days,
             bytes=section.keep_bytes if params.max_bytes is None else params.max_bytes,
         )
-        live = await self._services.database.read(lambda conn: sessions.live_in(conn, worktree))
-        series = {series_of(session_id, worktree) for session_id in live}
-        pruned = await self._services.worktrees.work(
-            worktree, lambda engine: engine.prune(limits, live=series, dry_run=params.dry_run)
-        )
+        pruned = await pruning.prune(self._services, worktree, limits, dry_run=params.dry_run)
         return await self._settle(worktree, pruned, seal)
 
     async def purge(self, params: CheckpointPurge, caller: Caller, seal: Seal) -> PrunedView:
@@ -75,17 +72,12 @@ class KeepingHandlers:
         return await self._settle(worktree, pruned, seal)
 
     async def _settle(self, worktree: str, pruned: Pruned, seal: Seal) -> PrunedView:
-        """Note which are gone, also those of an earlier time that nobody noted, and seal the answer."""
-        left = await self._services.worktrees.work(worktree, lambda engine: {found.ref for found in engine.list()})
-
-        def store(tx: Transaction) -> PrunedView:
-            ids = checkpoints.ids_by_ref(tx.conn, worktree)
-            checkpoints.pruned(tx, worktree, [ref for ref in ids if ref not in left])
+        def tell(tx: Transaction, ids: dict[str, str]) -> PrunedView:
             told = _pruned(pruned, ids)
             seal(tx, told)
             return told
 
-        return await self._services.database.write(store)
+        return await pruning.note_gone(self._services, worktree, tell)
 
     async def verify(self, params: CheckpointVerify, caller: Caller, seal: Seal) -> VerifiedView:
         worktree = (await places.find(self._services, params.workspace, caller)).worktree
