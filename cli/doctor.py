@@ -25,6 +25,7 @@ from hub import __version__, settings
 from hub.client import HubClient, find_hub
 from hub.errors import ExitCode, TurnbackError
 from hub.protocol.discovery import record_path
+from hub.protocol.views import MirrorView
 
 OLDEST_GIT = (2, 25)
 WAL_RESET_BUG = ((3, 7, 0), (3, 51, 2))
@@ -128,6 +129,25 @@ async def _greeted(home: Path) -> str:
         return client.hello.boot_id
 
 
+def check_remotes(home: Path) -> Finding:
+    """Look whether a `git push` from here would publish checkpoints; only a hub that runs is asked."""
+    try:
+        found = asyncio.run(_mirrors(home, str(Path.cwd())))
+    except TurnbackError as error:
+        return Finding("remotes", "ok", f"Not looked at: {error.message}")
+    if not found:
+        return Finding("remotes", "ok", "No remote of this directory's repository gets the checkpoints.")
+    message = "; ".join(f"`git push {mirror.remote}` would publish checkpoints: {mirror.why}" for mirror in found)
+    return Finding("remotes", "warning", message, "; ".join(line for mirror in found for line in mirror.remedy))
+
+
+async def _mirrors(home: Path, workspace: str) -> list[MirrorView]:
+    find_hub(home)
+    async with await HubClient.connect(home, kind="cli", name="hubctl doctor") as client:
+        found: list[MirrorView] = await client.call("workspace.mirrors", workspace=workspace)
+        return found
+
+
 def check_database(home: Path) -> Finding:
     """Look whether the database can be opened, and which version it has."""
     path = home / "hub.db"
@@ -212,6 +232,7 @@ CHECKS = (
     Check("home", check_home),
     Check("config", check_config),
     Check("hub", check_hub),
+    Check("remotes", check_remotes),
     Check("database", check_database),
     Check("git", check_git),
     Check("sqlite", check_sqlite),

@@ -56,6 +56,9 @@ _ROWS = (
     Method("hub.shutdown", params.Shutdown, views.Ack, "admin", "Drain until the deadline, then stop."),
     Method("workspace.add", params.WorkspaceAdd, views.WorkspaceView, "operate", "Register a directory by name."),
     Method("workspace.list", params.Nothing, list[views.WorkspaceView], "read", "List registered workspaces."),
+    Method(
+        "workspace.mirrors", params.WorkspaceMirrors, list[views.MirrorView], "read", "Remotes that get checkpoints."
+    ),
     Method("workspace.remove", params.WorkspaceRemove, views.Ack, "operate", "Forget a name; no file is touched."),
     Method("session.create", params.SessionCreate, views.SessionView, "operate", "Start a conversation."),
     Method("session.fork", params.SessionFork, views.SessionView, "operate", "Begin anew at a checkpoint.", LONG_S),

@@ -74,6 +74,10 @@ class WorkspaceAdd(Mutation, frozen=True, kw_only=True):
     checkpoint: CheckpointMode | None = None
 
 
+class WorkspaceMirrors(Params, frozen=True, kw_only=True):
+    workspace: Text
+
+
 class WorkspaceRemove(Mutation, frozen=True, kw_only=True):
     name: Name
 

@@ -52,6 +52,15 @@ class WorkspaceView(View, frozen=True, kw_only=True):
     created_at: str
 
 
+class MirrorView(View, frozen=True, kw_only=True):
+    """A remote to which a plain `git push` would send checkpoints; `remedy` are the command lines that end it."""
+
+    repository: str
+    remote: str
+    why: str
+    remedy: list[str]
+
+
 class SessionView(View, frozen=True, kw_only=True):
     """A conversation. `state` is derived from its runs: idle, queued, running, waiting or archived.
 

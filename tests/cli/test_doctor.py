@@ -9,6 +9,7 @@ import pytest
 
 from cli import doctor
 from hub.protocol.discovery import record_path
+from hub.protocol.views import MirrorView
 from tests.cli.conftest import Call
 from tests.cli.fakehub import FakeHub
 
@@ -150,3 +151,18 @@ def test_another_hub_at_the_recorded_port_is_an_error(hub: FakeHub, home: Path) 
     path = record_path(home)
     path.write_bytes(path.read_bytes().replace(b"boot_1", b"boot_2"))
     assert finding(home, "hub").severity == "error"
+
+
+def test_a_remote_that_gets_every_ref_is_a_warning_with_its_remedy(hub: FakeHub, home: Path) -> None:
+    mirror = MirrorView(repository="/r", remote="backup", why="remote.backup.mirror is true", remedy=["git config x"])
+    hub.answers["workspace.mirrors"] = [mirror]
+    found = finding(home, "remotes")
+    assert (found.severity, found.fix) == ("warning", "git config x")
+    assert "backup" in found.message
+    hub.answers["workspace.mirrors"] = []
+    assert finding(home, "remotes").severity == "ok"
+
+
+def test_remotes_are_not_looked_at_without_a_hub(home: Path) -> None:
+    assert finding(home, "remotes").severity == "ok"
+    assert not home.exists()

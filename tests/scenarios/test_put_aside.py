@@ -286,6 +286,10 @@ async def test_checkpoints_are_kept_pruned_proven_and_carried_away(
         assert caught.value.code == "checkpoint_pruned"
         found = await client.call("checkpoint.verify", workspace=str(repo), deep=True)
         assert (found.sound, found.complete) == (True, found.checkpoints)
+        git(repo, "config", "remote.backup.url", str(tmp_path / "backup.git"))
+        git(repo, "config", "remote.backup.mirror", "true")
+        (mirror,) = await client.call("workspace.mirrors", workspace=str(repo))
+        assert (mirror.remote, bool(mirror.remedy)) == ("backup", True)
         bundle = tmp_path / "saved.bundle"
         out = await client.call("checkpoint.export", checkpoint_ids=[ids[3]], path=str(bundle))
         assert (out.path, out.bytes) == (str(bundle), bundle.stat().st_size)
