@@ -18,7 +18,7 @@ import msgspec
 from hub.checkpoint.ahead import Ahead, make_ahead
 from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, look_closely
 from hub.checkpoint.finding import Work
-from hub.checkpoint.known import Known, Look, hides, settled
+from hub.checkpoint.known import CHANGING, Known, Look, hides, settled
 from hub.checkpoint.private import PrivateIndex
 from hub.checkpoint.side import Store
 from hub.checkpoint.values import CheckpointError
@@ -57,7 +57,7 @@ class Adder:
         self._exempt = exempt
         self._limits = limits
         self._progress = progress
-        self._before: dict[bytes, str] = {}
+        self._out: set[bytes] = set()
         self._untracked_bytes = 0
         self._gone: frozenset[bytes] | None = None
         self.ahead: Ahead | None = None
@@ -65,7 +65,7 @@ class Adder:
 
     def carry_out(self, work: Work, since_ns: int) -> None:
         """Do the work. Raises Doubt where files that did not change would count for a limit, CheckpointError."""
-        self._before, self._known.missed = self._known.missed, {}
+        self._out, self._known.missed = self._known.left_out(), {}
         if work.removals:
             self._remove(work.removals)
         names = sorted(work.candidates)
@@ -86,14 +86,14 @@ class Adder:
                 found = self._consider(root, name)
                 if found is not None:
                     additions[name] = found
-                elif name not in self._before:
+                elif name not in self._out:
                     removals.add(name)
         self._make_ahead(additions, removals)
         if removals:
             self._remove(removals)
         if additions:
             self._check_disk(sum(one.size for one in additions.values() if one.changed_ns >= self._known.since_ns))
-            self._index.add(additions)
+            self._index.add(additions, self._store.incoming.begin)
             looked_ns = time.time_ns()
             self._note(self._read_again(additions), since_ns, looked_ns)
 
@@ -151,7 +151,7 @@ class Adder:
         moved = self._moved(before)
         if moved:
             self._index.add(sorted(moved))
-            self._known.missed |= dict.fromkeys(self._moved(moved), "changing")
+            self._known.missed |= dict.fromkeys(self._moved(moved), CHANGING)
         return before | moved
 
     def _moved(self, before: dict[bytes, Look]) -> dict[bytes, Look]:

@@ -47,11 +47,13 @@ class Incoming:
         self.shared = 0
         self._ours: list[Object] = []
         self._packs: list[bytes] = []
+        self._begun: dict[str, tuple[bytes, bytes]] = {}
 
     def prepare(self) -> bool:
         """Make the place; return False if objects of an earlier boot had to be dropped, which may be missing now."""
         boot = BOOT_ID.read_bytes() if BOOT_ID.exists() else b""
         os.makedirs(self._place, mode=0o700, exist_ok=True)
+        self._begun.clear()
         if os.path.exists(os.path.join(self._place, SETTLING)):
             self._sweep()
         mark = os.path.join(self._place, BOOT)
@@ -82,22 +84,31 @@ class Incoming:
             self._packs += write_pack(folder, objects, algorithm)
             self._ours += objects
 
+    def begin(self) -> None:
+        """Begin to write our own objects into the store, under names that git passes over; `settle` ends it."""
+        fresh = {
+            one.oid: one for one in self._ours if one.oid not in self._begun and not is_loose(self._store, one.oid)
+        }
+        if fresh:
+            write_plainly(os.path.join(self._place, SETTLING), b"")
+            self._begun |= {oid: self._written(one) for oid, one in fresh.items()}
+
     def settle(self) -> None:
         """Make all objects here durable and move them into the store."""
-        write_plainly(os.path.join(self._place, SETTLING), b"")
-        moves = list(self._loose())
-        ours = {one.oid: one for one in self._ours}.values()
-        moves += [self._written(one) for one in ours if not is_loose(self._store, one.oid)]
+        self.begin()
         own = set(self._packs)
+        moves = [*self._loose(), *self._begun.values()]
         moves += [(source, target) for source, target in self._whole_packs() if source not in own]
         for start in range(0, len(moves), AT_ONCE):
             _flush([source for source, _ in moves[start : start + AT_ONCE]])
         for source, target in moves:
             _move(source, target)
-        for path in self._packs:
-            os.unlink(path)
-        self._ours, self._packs = [], []
-        os.unlink(os.path.join(self._place, SETTLING))
+        for path in own:
+            if os.path.exists(path):
+                os.unlink(path)
+        self._ours, self._packs, self._begun = [], [], {}
+        if os.path.exists(os.path.join(self._place, SETTLING)):
+            os.unlink(os.path.join(self._place, SETTLING))
 
     def _sweep(self) -> None:
         """Remove what a killed process has not finished to write into the store."""
@@ -148,6 +159,8 @@ class Incoming:
             stream.write(zlib.compress(head + one.content, COMPRESSION))
             if self.shared:
                 os.fchmod(descriptor, os.fstat(descriptor).st_mode & 0o777 | self.shared)
+            stream.flush()
+            _range(descriptor, START)
         return temporary, os.path.join(fan, name)
 
     def _make_folder(self, path: bytes) -> None:
@@ -174,6 +187,11 @@ def _carry_over(source: bytes, target: bytes) -> None:
     os.unlink(source)
 
 
+def _range(descriptor: int, step: int) -> None:
+    if _RANGE is not None:
+        _RANGE(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(step))
+
+
 def _flush(paths: Sequence[bytes]) -> None:
     """Bring files to the disk: contents together, then one sync that also covers their names."""
     descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
@@ -184,7 +202,7 @@ def _flush(paths: Sequence[bytes]) -> None:
             return
         for step in (START, COMPLETE):
             for descriptor in descriptors:
-                _RANGE(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(step))
+                _range(descriptor, step)
         os.fsync(descriptors[-1])
     finally:
         for descriptor in descriptors:

@@ -23,6 +23,9 @@ FRESH_NS = 2_000_000_000
 TICK_NS = 20_000_000
 """A change younger than this when it was looked at may have the very times of another."""
 
+CHANGING = "changing"
+"""Why a path is named that is captured all the same."""
+
 Identity = tuple[int, int, int, int]
 NOTHING: Identity = (0, 0, 0, 0)
 
@@ -110,9 +113,13 @@ class Known(msgspec.Struct, kw_only=True):
         survey.nested |= found.nested
         self.seen |= seen
 
+    def left_out(self) -> set[bytes]:
+        """Return the files that are not captured; those that were changing are, as they were read."""
+        return {name for name, why in self.missed.items() if why != CHANGING}
+
     def empty_folders(self) -> set[bytes]:
         """Return the directories without a captured file in or below them."""
-        missed = Counter(parent_of(name) for name in self.missed)
+        missed = Counter(map(parent_of, self.left_out()))
         empty = set(self.survey.folders)
         for name, count in self.seen.items():
             folder = name

@@ -5,7 +5,7 @@ files; who adds a file looks at it before and afterwards.
 """
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -16,6 +16,10 @@ MANY = 2_000
 """From this many files on, their contents are written as one pack: a third of the time, a fraction of the space."""
 AS_PACK = ("-c", "core.bigFileThreshold=1")
 DIFFERENT = ("diff-files", "-z", "--name-only")
+
+
+def _nothing() -> None:
+    """Nothing is to be done."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -70,11 +74,17 @@ class PrivateIndex:
         """Return a view in which names are not taken as literal pathspecs: check-ignore does not know those."""
         return self._side.with_environment({"GIT_LITERAL_PATHSPECS": "0"})
 
-    def add(self, names: Collection[bytes]) -> None:
+    def add(self, names: Collection[bytes], meanwhile: Callable[[], None] = _nothing) -> None:
         """Read files that changed into the store and note them; files that are as they were cost a look."""
         lines = b"".join(name + b"\0" for name in names)
         how = AS_PACK if len(names) >= MANY else ()
-        self._side.run(*how, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=lines)
+        call = self._side.start(*how, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=lines)
+        try:
+            meanwhile()
+            call.finish(self._side.time_left())
+        except BaseException:
+            call.kill()
+            raise
 
     def remove(self, names: Iterable[bytes]) -> None:
         """Take files out of it; those that it does not have are no error."""

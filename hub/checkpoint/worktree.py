@@ -167,7 +167,7 @@ class TreeTaker:
             seen = look_at(top, self._index.names(), self._since_ns)
         else:
             seen.without(work.candidates | work.removals)
-            for bits, names in look_at(top, work.candidates - known.missed.keys(), self._since_ns).groups.items():
+            for bits, names in look_at(top, work.candidates - known.left_out(), self._since_ns).groups.items():
                 seen.groups[bits] += names
         known.files = self._index.count()
         known.fresh = seen.fresh | known.fresh

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hub.checkpoint.adding import Adder
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.finding import Finder
 from tests.checkpoint.world import World, restore
@@ -267,3 +268,66 @@ def stamps(w: World, top: Path | None = None) -> dict[str, tuple[int, ...]]:
             path = os.path.relpath(os.path.join(folder, name), w.root)
             found[path] = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
     return found
+
+
+def test_a_file_that_was_changing_and_then_goes(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C45: it is captured as it was read; when it has gone, the next capture does not have it."""
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.put("dir/log.txt", "being written\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Adder, "_moved", lambda _, before: {name: before[name] for name in before if name == b"dir/log.txt"}
+        )
+        second = engine.capture("s/2", labels={})
+    assert [(row.path, row.why) for row in second.uncaptured] == [("dir/log.txt", "changing")]
+    assert w.git("show", f"{second.commit}:worktree/dir/log.txt") == b"being written\n"
+    w.remove("dir/log.txt")
+    third = engine.capture("s/3", labels={})
+    assert (third.files, third.uncaptured) == (second.files - 1, ())
+    assert b"log.txt" not in w.git("ls-tree", "-r", "--name-only", f"{third.commit}:worktree")
+
+
+def test_what_a_machine_left_that_stopped_is_not_trusted(w: World) -> None:
+    """Objects that no sync has reached may be torn: they are dropped, and every file is read anew."""
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.put("a.txt", "previewed, not captured\n")
+    engine.preview("s/1")
+    incoming = Path(w.root, ".git/turnback/incoming")
+    left = [path for path in incoming.rglob("*") if path.suffix in (".pack", ".idx")]
+    assert len(left) == 2
+    for path in left:
+        path.write_bytes(b"")
+    (incoming / "boot").write_text("another boot\n")
+    taken = w.engine().capture("s/2", labels={})
+    assert w.git("show", f"{taken.commit}:worktree/a.txt") == b"previewed, not captured\n"
+    assert w.git("fsck", "--full", "--strict") == b""
+    assert [path for path in incoming.rglob("*") if path.is_file()] == [incoming / "boot"]
+
+
+def test_what_a_killed_process_began_to_write_is_swept(w: World) -> None:
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    unfinished = Path(w.root, ".git/objects/ab", "tmp_obj_" + "0" * 38)
+    unfinished.parent.mkdir(exist_ok=True)
+    unfinished.write_bytes(b"half")
+    Path(w.root, ".git/turnback/incoming/settling").touch()
+    engine.capture("s/2", labels={})
+    assert not unfinished.exists()
+
+
+def test_new_objects_are_those_that_git_would_make(w: World) -> None:
+    """Contents and trees made ahead of git: git finds them sound, and its own tree is the same."""
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.put("dir/new/deep.txt", "deep\n", 0o755)
+    w.put(b"caf\xe9", "name\n")
+    w.link("dir/link", "a.txt")
+    w.remove("a.txt")
+    w.put("a.txt/now/a/folder", "x\n")
+    shutil.rmtree(w.path("dir/sub"))
+    taken = engine.capture("s/2", labels={})
+    assert w.git("fsck", "--full", "--strict") == b""
+    w.git("add", "-A")
+    assert w.git("write-tree") == w.git("rev-parse", f"{taken.commit}:worktree")
