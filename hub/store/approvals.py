@@ -15,7 +15,7 @@ from hub.protocol.events import ApprovalDecided, ApprovalOpened, GrantChanged
 from hub.protocol.views import ApprovalView, GrantView
 from hub.store.calls import small
 from hub.store.database import Transaction
-from hub.store.rows import insert, move, one
+from hub.store.rows import change, insert, move, move_and_read, one
 from hub.store.schema import approvals, grants, tool_calls
 
 GRANT_DAYS = 90
@@ -55,20 +55,24 @@ def open_for(tx: Transaction, new: NewApproval) -> str:
     )
     if call.state != "waiting":
         move(tx, tool_calls, TOOL_CALL, call.id, "waiting")
-    data = ApprovalOpened(
-        approval_id=approval_id,
-        call_id=call.id,
-        batch_id=new.batch_id,
-        tool=call.name,
-        summary=call.summary,
-        arguments=small(call.arguments),
-        cwd=new.cwd,
-        reason=new.reason,
-        preview=new.preview,
-        expires_at=iso(new.expires_at),
-    )
-    tx.emit("approval.opened", data, session_id=call.session_id, run_id=call.run_id)
+    _announce(tx, one(tx.conn, approvals, "approval", approval_id))
     return approval_id
+
+
+def _announce(tx: Transaction, found: Any) -> None:
+    data = ApprovalOpened(
+        approval_id=found.id,
+        call_id=found.call_id,
+        batch_id=found.batch_id,
+        tool=found.tool,
+        summary=found.summary,
+        arguments=small(found.arguments),
+        cwd=found.cwd,
+        reason=found.reason,
+        preview=found.preview,
+        expires_at=iso(found.expires_at),
+    )
+    tx.emit("approval.opened", data, session_id=found.session_id, run_id=found.run_id)
 
 
 def answer(tx: Transaction, approval_id: str, decision: Decision, actor: str, message: str) -> ApprovalView:
@@ -90,6 +94,17 @@ def close_open(tx: Transaction, call_id: str, state: str, actor: str | None, mes
     query = sa.select(approvals).where(approvals.c.call_id == call_id, approvals.c.state.in_(("open", "suspended")))
     for found in tx.conn.execute(query).all():
         _close(tx, found, state, "reject" if state == "rejected" else None, actor, message)
+
+
+def suspend(tx: Transaction, approval_id: str, reason: str) -> None:
+    """Put an open question aside. Raises IllegalMove."""
+    _close(tx, one(tx.conn, approvals, "approval", approval_id), "suspended", None, None, reason)
+
+
+def reopen(tx: Transaction, approval_id: str) -> None:
+    """Ask a question again that was put aside. Raises IllegalMove."""
+    values = {"decided_at": None, "message": None}
+    _announce(tx, move_and_read(tx, approvals, APPROVAL, approval_id, APPROVAL.initial, **values))
 
 
 def _close(
@@ -228,11 +243,16 @@ def grant_listing(conn: sa.Connection, session_id: str | None) -> list[GrantView
 
 def revoke(tx: Transaction, grant_id: str) -> GrantView:
     """End a remembered allow. Raises NotFoundError."""
+    return _grant_view(set_revoked(tx, grant_id, tx.now))
+
+
+def set_revoked(tx: Transaction, grant_id: str, at: datetime | None) -> Any:
+    """End a remembered allow, or let it hold again (None); return its row. Raises NotFoundError."""
+    change(tx, grants, grant_id, revoked_at=at)
     row = one(tx.conn, grants, "grant", grant_id)
-    tx.conn.execute(sa.update(grants).where(grants.c.id == grant_id).values(revoked_at=tx.now))
     data = GrantChanged(grant_id=grant_id, tool=row.tool, target=row.target, scope=row.scope)
-    tx.emit("grant.revoked", data, session_id=row.session_id)
-    return _grant_view(one(tx.conn, grants, "grant", grant_id))
+    tx.emit("grant.added" if at is None else "grant.revoked", data, session_id=row.session_id)
+    return row
 
 
 def _grant_view(row: Any) -> GrantView:

@@ -16,7 +16,7 @@ from hub.protocol.params import RunOptions
 from hub.protocol.views import PromptAccepted, PromptView
 from hub.store import sessions
 from hub.store.database import Transaction
-from hub.store.rows import insert, move, one
+from hub.store.rows import insert, move, move_and_read, one
 from hub.store.schema import prompts, runs
 from hub.store.schema import sessions as session_table
 
@@ -77,11 +77,7 @@ def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> tuple[Prompt
         )
     place = 1 if mode == "interrupt" else len(waiting) + 1
     prompt_id = _insert(tx, new, mode, position_between([row.position for row in waiting], place))
-    tx.emit(
-        "prompt.queued",
-        PromptQueued(prompt_id=prompt_id, mode=mode, position=place, author=new.author, text=new.text[:TEXT_LIMIT]),
-        session_id=new.session_id,
-    )
+    _announce(tx, new.session_id, prompt_id, mode, place, new.author, new.text)
     run_id = active.id if active is not None and mode == "steer" else None
     accepted = PromptAccepted(prompt_id=prompt_id, session_id=new.session_id, mode=mode, position=place, run_id=run_id)
     pending = Pending(
@@ -93,6 +89,26 @@ def submit(tx: Transaction, new: NewPrompt, *, queue_limit: int) -> tuple[Prompt
         options=new.options,
     )
     return accepted, pending, active
+
+
+def _announce(
+    tx: Transaction, session_id: str, prompt_id: str, mode: PromptMode, place: int, author: str, text: str
+) -> None:
+    data = PromptQueued(prompt_id=prompt_id, mode=mode, position=place, author=author, text=text[:TEXT_LIMIT])
+    tx.emit("prompt.queued", data, session_id=session_id)
+
+
+def suspend(tx: Transaction, prompt_id: str, reason: str) -> None:
+    """Put a pending prompt aside. Raises IllegalMove."""
+    row = move_and_read(tx, prompts, PROMPT, prompt_id, "suspended")
+    tx.emit("prompt.removed", PromptRemoved(prompt_id=prompt_id, reason=reason), session_id=row.session_id)
+
+
+def requeue(tx: Transaction, prompt_id: str) -> None:
+    """Let a prompt wait again, at its old place, that was put aside. Raises IllegalMove."""
+    move(tx, prompts, PROMPT, prompt_id, "pending")
+    told = view(tx.conn, prompt_id)
+    _announce(tx, told.session_id, prompt_id, told.mode, told.position, told.author, told.text)
 
 
 def _insert(tx: Transaction, new: NewPrompt, mode: PromptMode, position: float) -> str:

@@ -12,7 +12,7 @@ from hub.ids import new_id
 from hub.protocol.events import QuestionClosed, QuestionOpened
 from hub.protocol.views import QuestionView
 from hub.store.database import Transaction
-from hub.store.rows import insert, move, one
+from hub.store.rows import insert, move, move_and_read, one
 from hub.store.schema import questions, tool_calls
 
 
@@ -34,11 +34,29 @@ def open_for(tx: Transaction, call_id: str, question: str, options: list[str], e
         expires_at=expires_at,
     )
     move(tx, tool_calls, TOOL_CALL, call_id, "waiting")
-    data = QuestionOpened(
-        question_id=question_id, call_id=call_id, question=question, options=options, expires_at=iso(expires_at)
-    )
-    tx.emit("question.opened", data, session_id=call.session_id, run_id=call.run_id)
+    _announce(tx, one(tx.conn, questions, "question", question_id))
     return question_id
+
+
+def _announce(tx: Transaction, found: Any) -> None:
+    data = QuestionOpened(
+        question_id=found.id,
+        call_id=found.call_id,
+        question=found.question,
+        options=found.options,
+        expires_at=iso(found.expires_at),
+    )
+    tx.emit("question.opened", data, session_id=found.session_id, run_id=found.run_id)
+
+
+def suspend(tx: Transaction, question_id: str) -> None:
+    """Put an open question aside. Raises IllegalMove."""
+    _close(tx, one(tx.conn, questions, "question", question_id), "suspended", None, None)
+
+
+def reopen(tx: Transaction, question_id: str) -> None:
+    """Ask a question again that was put aside. Raises IllegalMove."""
+    _announce(tx, move_and_read(tx, questions, QUESTION, question_id, QUESTION.initial, answered_at=None))
 
 
 def answer(tx: Transaction, question_id: str, text: str, actor: str) -> QuestionView:
