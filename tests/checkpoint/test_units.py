@@ -751,6 +751,7 @@ def test_errors_say_in_which_unit_they_arose(pair: Workspace) -> None:
     assert len(part_refs(pair.nested)) == 2
 
 
+@pytest.mark.slow
 def test_two_sessions_with_the_same_roots_in_another_order(ws: Workspace) -> None:
     """They lock them in one order: one waits, none is refused."""
     words = "import sys; from pathlib import Path; from hub.checkpoint.units import Units\n"
