@@ -145,7 +145,7 @@ class Engine(Keeping):
                 parts(old.meta.parts, new.meta.parts, ())
                 yield old.state, new.state
             else:
-                now = self._snapshots.take(_no_progress)
+                now = self._snapshots.take_beside(_no_progress, old.state)
                 parts(old.meta.parts, None, now.nested)
                 yield old.state, now.state
 

@@ -19,6 +19,7 @@ from hub.checkpoint.private import PrivateIndex
 from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.side import Store
 from hub.checkpoint.staging import IndexReader, Staged
+from hub.checkpoint.trees import differences
 from hub.checkpoint.values import CheckpointError
 from hub.checkpoint.worktree import Ground, Tree, TreeTaker
 
@@ -95,6 +96,21 @@ class Snapshots:
     def index(self) -> Staged:
         """Return the user's index alone."""
         return self._indexes.read()
+
+    def take_beside(self, progress: Progress, earlier: State) -> Snapshot:
+        """Return the present state to compare an earlier one with: ignored files that this one has are captured, too.
+
+        Raises as `take`.
+        """
+        now = self.take(progress)
+        changed = differences(self._store.side, earlier.worktree, now.state.worktree)
+        missing = [change.name for change in changed if not change.new_mode and self._is_there(change.name)]
+        ignored = self.ignored(missing) if missing else []
+        return self.take(progress, ignored) if ignored else now
+
+    def _is_there(self, name: bytes) -> bool:
+        path = os.path.join(self._store.top, name)
+        return os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path))
 
     def ignored(self, names: Collection[bytes]) -> list[bytes]:
         """Return which files git's rules keep out of a snapshot, sorted; those that the user tracks are in it."""

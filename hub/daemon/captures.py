@@ -109,7 +109,8 @@ class Captures:
         bond = self._bond(message_id)
         try:
             request = await self._hooked(await self._request(kind, bond, forced))
-            captured = await self._services.worktrees.capture(request)
+            with hooks.forgotten_if_refused(self._services, request.checkpoint_id):
+                captured = await self._services.worktrees.capture(request)
         except TurnbackError as failure:
             await self._failed(kind, bond, failure)
             return failure
@@ -179,8 +180,10 @@ class Captures:
         Once for each file in a run. Raises ToolFailure when one could not be saved and the run needs it.
         """
         await self.ready()
+        if self._run.mode == "off":
+            return
         fresh = [name for name in self._relative(paths) if name not in self._looked_at]
-        if self._run.mode == "off" or not fresh:
+        if not fresh:
             return
         worktree = self._run.spec.worktree
         ignored = await self._services.worktrees.work(worktree, lambda engine: engine.ignored(fresh))
@@ -209,11 +212,11 @@ class Captures:
             await self._take(
                 "after", await self._services.database.read(lambda conn: messages.head(conn, run.session_id))
             )
-        told, taken = await self._services.database.read(
-            lambda conn: (
-                calls.paths_of(conn, run.run_id),
-                checkpoints.taken_in(conn, run.session_id, run.run_id, (*BEFORE_KINDS, *AFTER_KINDS)),
-            )
+        told = await self._services.database.read(lambda conn: calls.paths_of(conn, run.run_id))
+        if not run.has_checkpoint:
+            return told
+        taken = await self._services.database.read(
+            lambda conn: checkpoints.taken_in(conn, run.session_id, run.run_id, (*BEFORE_KINDS, *AFTER_KINDS))
         )
         stretches = stretches_of([(row.kind, row.ref) for row in taken])
         return await self._changed(stretches, told) if stretches else told

@@ -6,10 +6,11 @@ and when `run` returns nothing of it lives. Not promised: that what a hook saved
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -126,6 +127,16 @@ class _Output:
     def take(self, stream: str, data: bytes) -> None:
         self._file.write(data[: self._left])
         self._left -= min(self._left, len(data))
+
+
+@contextlib.contextmanager
+def forgotten_if_refused(services: Services, checkpoint_id: str) -> Iterator[None]:
+    """Delete what the hook saved for a checkpoint that does not come to be, because what is done meanwhile fails."""
+    try:
+        yield
+    except TurnbackError:
+        forget(services.settings.hooks, [checkpoint_id])
+        raise
 
 
 def forget(folder: Path, checkpoint_ids: Collection[str]) -> None:

@@ -122,9 +122,10 @@ class Restores:
         undo_id = new_id("checkpoint")
         request, unsaved = await hooks.before_capture(self._services, await self._undo_request(wish, undo_id))
         asked = await self._services.database.read(lambda conn: _asked(conn, wish))
-        plan = await self._services.worktrees.plan(ref, undo_id, request, asked)
-        captured = describe(undo_id, request, plan.undo)
-        restore_id = await self._services.database.write(lambda tx: self._begin(tx, wish, plan, captured))
+        with hooks.forgotten_if_refused(self._services, undo_id):
+            plan = await self._services.worktrees.plan(ref, undo_id, request, asked)
+            captured = describe(undo_id, request, plan.undo)
+            restore_id = await self._services.database.write(lambda tx: self._begin(tx, wish, plan, captured))
         notes = [unsaved.message] if unsaved is not None else []
 
         def commit(tx: Transaction, applied: Applied) -> RestoreView:

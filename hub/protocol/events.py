@@ -268,7 +268,10 @@ class CheckpointCreated(Data, frozen=True, kw_only=True):
 
 
 class CheckpointFailed(Data, frozen=True, kw_only=True):
-    """There is no checkpoint for this run, because of `reason`."""
+    """There is no checkpoint of this kind for a run, because of `reason`.
+
+    With the kind hook there is one, but the user's hook before it failed; with after, what the run changed is unknown.
+    """
 
     kind: str
     run_count: int | None

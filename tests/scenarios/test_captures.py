@@ -282,6 +282,8 @@ async def test_ignored_files_that_settings_name_go_with_every_capture(
         changed = data_of(events, "run.completed")[0]["files_changed"]
         assert changed == [".local.env", "a.txt", "keep/deep/file"]
         (before,) = await taken(client, accepted.session_id, "before")
+        differs = await client.call("checkpoint.diff", checkpoint_id=before.id)
+        assert [(change.path, change.kind) for change in differs.changes] == [(path, "modified") for path in changed]
         done = await client.call("checkpoint.restore", checkpoint_id=before.id, reach="tree")
         assert sorted(done.restored) == changed
         assert (repo / "keep" / "deep" / "file").read_text() == "before\n"

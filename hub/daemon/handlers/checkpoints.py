@@ -55,7 +55,8 @@ class CheckpointHandlers:
             budget_s=self._services.settings.config.checkpoint.first_budget_s,
         )
         request, _ = await hooks.before_capture(self._services, request)
-        captured = await self._services.worktrees.capture(request)
+        with hooks.forgotten_if_refused(self._services, request.checkpoint_id):
+            captured = await self._services.worktrees.capture(request)
 
         def store(tx: Transaction) -> CheckpointView:
             checkpoints.add(tx, captured)
