@@ -95,7 +95,7 @@ class _Builder:
                 above, _, last = folder.rpartition(b"/")
                 self._inner[above].add(last)
                 folder = above
-        self._old = _trees(side, base, self._direct.keys() | self._inner.keys(), len(bytes.fromhex(base)))
+        self._old = old_trees(side, base, self._direct.keys() | self._inner.keys())
         self._made: list[Object] = []
         self._more = 0
 
@@ -139,8 +139,8 @@ def _content(entries: Mapping[bytes, Entry]) -> bytes:
     return b"".join(b"%b %b\0%b" % (mode, name, bytes.fromhex(oid)) for name, (mode, oid) in ordered)
 
 
-def _trees(side: Repository, base: str, folders: Collection[bytes], width: int) -> dict[bytes, dict[bytes, Entry]]:
-    """Return the entries of those of the directories that the tree has."""
+def old_trees(side: Repository, base: str, folders: Collection[bytes]) -> dict[bytes, dict[bytes, Entry]]:
+    """Return the entries of those of the directories that the tree has; their names have no line ends."""
     ordered = sorted(folders)
     out = side.run("cat-file", "--batch", stdin=b"".join(b"%b:%b\n" % (base.encode(), name) for name in ordered))
     found = {}
@@ -151,10 +151,9 @@ def _trees(side: Repository, base: str, folders: Collection[bytes], width: int) 
         start = end + 1
         if words[-1] == b"missing":
             continue
-        if words[1] != b"tree":
-            raise _Elsewise
         size = int(words[2])
-        found[folder] = _entries(out[start : start + size], width)
+        if words[1] == b"tree":
+            found[folder] = _entries(out[start : start + size], len(base) // 2)
         start += size + 1
     return found
 

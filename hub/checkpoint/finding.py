@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from hub.checkpoint.ahead import TREE, old_trees
 from hub.checkpoint.files import directory, git_mode, look
 from hub.checkpoint.known import Known, distrust
 from hub.checkpoint.private import PrivateIndex
@@ -25,6 +26,9 @@ from hub.checkpoint.walk import (
     parent_of,
     traits_at,
 )
+
+NO_FILE = (TREE, "")
+"""Stands for a name that has no file."""
 
 
 class Work(msgspec.Struct, kw_only=True):
@@ -81,7 +85,7 @@ class Finder:
         return Work(candidates=candidates, removals=set(), moved=has_moved, whole=False)
 
     def _look_again(self, before: Staged | None) -> tuple[set[bytes], bool] | None:
-        """Bring the survey up to date. Return the files of changed directories, whether any is one; None in doubt."""
+        """Bring the survey up to date. Return new files in changed directories, whether any has changed; None in doubt."""
         if self._rules_moved() or self._staging_matters(before) or self._hidden_moved():
             return None
         survey = self._known.survey
@@ -89,12 +93,12 @@ class Finder:
         changed, gone = moved_folders(self._top, survey.folders)
         if not (changed or gone):
             return set(), hollow
-        files: set[bytes] = set()
+        files: dict[bytes, list[bytes]] = {}
         seen: dict[bytes, int] = {}
 
         def visit(folder: bytes, names: list[bytes]) -> None:
             seen[folder] = len(names)
-            files.update(names)
+            files[folder] = names
 
         fresh = self._surveyor(self._known.opened()).survey(changed, survey.folders.keys() - gone, visit)
         gone |= set(changed) - fresh.folders.keys()
@@ -103,7 +107,18 @@ class Finder:
         distrust(fresh, self._looked_ns)
         self._known.forget(gone | fresh.folders.keys())
         self._known.learn(fresh, seen)
-        return files, True
+        return self._unknown(files), True
+
+    def _unknown(self, files: dict[bytes, list[bytes]]) -> set[bytes]:
+        """Return which files are not in the private index; of those that are, git says whether they differ."""
+        asked = [folder for folder in files if b"\n" not in folder]
+        old = old_trees(self._store.side, self._known.tree, asked) if asked else {}
+        return {
+            name
+            for folder, names in files.items()
+            for name in names
+            if old.get(folder, {}).get(name.rpartition(b"/")[2], NO_FILE)[0] == TREE
+        }
 
     def _rules_moved(self) -> bool:
         survey = self._known.survey
