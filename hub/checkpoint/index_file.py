@@ -14,7 +14,7 @@ import msgspec
 from hub.checkpoint.journal import IndexOperation, Transaction
 from hub.checkpoint.meta import IndexState
 from hub.checkpoint.side import Store
-from hub.checkpoint.staging import checksum_of
+from hub.checkpoint.staging import checksum_of, intents_of
 from hub.checkpoint.trees import differences
 from hub.errors import ConflictError
 
@@ -109,14 +109,34 @@ def put_back(store: Store, transaction: Transaction, operation: IndexOperation) 
     lock = store.user_index + b".lock"
     if _inode(lock) in (operation.inode, _inode(transaction.path(OLD)) or operation.inode):
         os.unlink(lock)  # ours: taken on the way there or, by a process that was killed, on the way back
-    if _inode(store.user_index) != operation.inode:
-        return checksum_of(store.user_index) == operation.old_checksum
+    if checksum_of(store.user_index) == operation.old_checksum:
+        return True
+    if not _is_new(store, transaction, operation):
+        return _same_entries(store, transaction.path(OLD))
     if not operation.old_checksum:
         os.unlink(store.user_index)
         return True
     _take_lock(transaction.path(OLD), lock)
+    if not _is_new(store, transaction, operation):
+        os.unlink(lock)
+        return False
     os.rename(lock, store.user_index)
     return True
+
+
+def _is_new(store: Store, transaction: Transaction, operation: IndexOperation) -> bool:
+    """Return whether the new index is in place: the file itself, or one that git has written anew with its entries."""
+    return _inode(store.user_index) == operation.inode or _same_entries(store, transaction.path(NEW))
+
+
+def _same_entries(store: Store, path: bytes) -> bool:
+    """Return whether the user's index and another one differ in stat data at most."""
+    return _entries(store, store.user_index) == _entries(store, path)
+
+
+def _entries(store: Store, path: bytes) -> tuple[bytes, list[bytes]]:
+    view = store.user.with_index(path)
+    return view.run("ls-files", "-z", "--stage", "-v"), intents_of(view, path)
 
 
 def _inode(path: bytes) -> int | None:

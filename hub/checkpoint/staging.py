@@ -74,7 +74,7 @@ class IndexReader:
         return Staged(state, names, submodules, checksum)
 
     def _state(self, view: Repository, copy: bytes, out: bytes, odd: list[Row]) -> IndexState:
-        intents = _intents(view, copy)
+        intents = intents_of(view, copy)
         digest = hashlib.sha256(out)
         digest.update(b"\0\0" + b"\0".join(intents))
         special = bool(intents) or any(row.tag != b"H" for row in odd)
@@ -134,7 +134,7 @@ def _row(line: bytes) -> Row:
     return Row(tag, mode, oid, stage, name)
 
 
-def _intents(view: Repository, copy: bytes) -> list[bytes]:
+def intents_of(view: Repository, copy: bytes) -> list[bytes]:
     """Return the paths of entries that only announce a file. Version 2 of the index cannot hold any."""
     try:
         with open(copy, "rb") as stream:

@@ -36,9 +36,9 @@ print(passed)
 """Carries out a restore with its branch, ends it by `finish` or `abort`, and kills itself at a step."""
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    w = World(tmp_path / "w")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> World:
+    w = World(tmp_path_factory.mktemp("made") / "w")
     w.base()
     w.engine().capture("ses/1", labels={})
     w.put("a.txt", "a by the agent\n")
@@ -47,6 +47,11 @@ def world(tmp_path: Path) -> World:
     w.commit("second of the agent")
     w.put("a.txt", "a again\n")
     return w
+
+
+@pytest.fixture
+def world(made: World, tmp_path: Path) -> World:
+    return made.copy(tmp_path / "w")
 
 
 def tip(w: World, ref: str = "HEAD") -> str:
@@ -306,11 +311,11 @@ def kill_at(world: World, tmp_path: Path, end: str, steps: list[str]) -> set[str
 
 
 def test_killed_around_the_branch(world: World, tmp_path: Path) -> None:
-    assert kill_at(world, tmp_path, "finish", ["head", "head_done", "applied", "committed"]) == {"before", "after"}
+    assert kill_at(world, tmp_path, "finish", ["head_done", "committed"]) == {"before", "after"}
 
 
 def test_killed_while_the_branch_comes_back(world: World, tmp_path: Path) -> None:
-    assert kill_at(world, tmp_path, "abort", ["back:head", "back:index", "back:clean"]) == {"before"}
+    assert kill_at(world, tmp_path, "abort", ["back:index"]) == {"before"}
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ CASES = given(EDITS, EDITS, AIMS, st.sampled_from([-1, -1, 1, 2, 3, 4, 5, 6, 7])
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 
 
-@settings(SETTINGS, max_examples=6, phases=[Phase.explicit, Phase.generate])
+@settings(SETTINGS, max_examples=4, phases=[Phase.explicit, Phase.generate])
 @CASES
 def test_random_conflicts(
     first: list[Act], second: list[Act], aims: Aims, moment: int, mode: OnConflict, final: bool

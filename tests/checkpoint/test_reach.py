@@ -313,7 +313,7 @@ EDITS = st.lists(
 
 
 @settings(
-    max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=4, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
 )
 @given(EDITS)
 def test_a_session_takes_back_exactly_its_own(edits: list[tuple[str, dict[str, int]]]) -> None:

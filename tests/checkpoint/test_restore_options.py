@@ -15,13 +15,18 @@ from hub.errors import NotFoundError, RefusedError, TurnbackError
 from tests.checkpoint.world import World, differing, restore
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    w = World(tmp_path / "w")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> World:
+    w = World(tmp_path_factory.mktemp("made") / "w")
     w.base()
     w.engine().capture("ses/1", labels={})
     w.agent()
     return w
+
+
+@pytest.fixture
+def world(made: World, tmp_path: Path) -> World:
+    return made.copy(tmp_path / "w")
 
 
 def planned(engine: Engine) -> Plan:
@@ -125,7 +130,7 @@ def test_an_end_that_fails_on_the_way_back_is_ended_by_the_next_call(
     before = world.state()
     steps = steps_of(world, tmp_path, end)
     assert {"back:index", "back:clean"} <= set(steps)
-    for number in range(0, len(steps), 5):
+    for number in range(0, len(steps), 9):
         w = world.copy(tmp_path / f"{number}")
         engine = w.engine()
         plan = planned(engine)
@@ -141,6 +146,32 @@ def test_an_end_that_fails_on_the_way_back_is_ended_by_the_next_call(
         assert other.capture("ses/2", labels={}).tree_digest == other.get("ses/1u").tree_digest
         assert (differing(before, w.state()), leftovers(w)) == ({}, [])
         engine.capture("ses/3", labels={})
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_index_that_git_has_only_refreshed_is_still_ours(world: World, tmp_path: Path, committed: bool) -> None:
+    """Somebody looks with `git status` while a restore waits for its end: that is nobody's staging."""
+    before, target, engine = world.state(), at_target(tmp_path), world.engine()
+    plan = planned(engine)
+    engine.apply(plan)
+    inode = os.stat(world.path(".git/index")).st_ino
+    os.utime(world.path("dir/d.txt"))
+    world.git("update-index", "-q", "--refresh", check=False)
+    assert os.stat(world.path(".git/index")).st_ino != inode
+    (recovered,) = engine.recover(lambda _: committed)
+    assert recovered.rescued == ()
+    assert differing(target if committed else before["files"], world.files()) == {}
+    assert (world.index() == before["index"]) != committed
+
+
+def test_a_staging_after_the_restore_stays(world: World) -> None:
+    engine = world.engine()
+    plan = planned(engine)
+    engine.apply(plan)
+    world.git("add", "u.txt")
+    staged = world.index()
+    (kept,) = engine.abort(plan.txid)
+    assert (kept.path, world.index()) == ("index", staged)
 
 
 def test_the_way_back_after_a_failed_clean_up_is_no_failure(world: World) -> None:
@@ -161,7 +192,7 @@ def test_a_failure_at_each_step_of_a_restore_takes_it_back(world: World, tmp_pat
     engine.hook = failing_at("", passed)
     restore(engine, "ses/1", "ses/1u")
     first, last = passed.index("staging"), passed.index("applied")
-    for number in range(first, last, 4):
+    for number in range(first, last, 9):
         w = world.copy(tmp_path / f"{number}")
         engine = w.engine()
         engine.hook = failing_at(f"#{number}", [])
@@ -235,7 +266,7 @@ def own(tmp_path: Path) -> World:
     return w
 
 
-@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize("damage", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "what", ["", "^{tree}", ":worktree", ":worktree/dir", ":worktree/dir/only", ":index", ":meta.json"]
 )
