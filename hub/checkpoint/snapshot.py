@@ -128,6 +128,12 @@ class Snapshots:
         state = self._state(staged.state, tree)
         return Snapshot(state, digest_of(state), staged, tree, Captured(self._ground.index))
 
+    def _missed(self, tree: Tree) -> dict[bytes, str]:
+        """Return what is not captured, and why: repositories that git ignores are named, too, unlike other ignored."""
+        folders = [name for name in tree.ignored if name.endswith(b"/")]
+        hidden = [name for name in folders if os.path.lexists(os.path.join(self._store.top, name, b".git"))]
+        return dict.fromkeys(hidden, "nested_repository") | tree.missed
+
     def _state(self, index: IndexState, tree: Tree) -> State:
         head, branch = head_of(self._store.user, self._store.git_dir, self._store.common_dir)
         return State(
@@ -139,7 +145,7 @@ class Snapshots:
             ignored=tuple(text(name) for name in tree.ignored),
             folders=tuple(sorted(text(name) for name in tree.walked.empty)),
             permissions=_permissions(tree),
-            uncaptured=tuple(Missed(path=text(name), why=why) for name, why in sorted(tree.missed.items())),
+            uncaptured=tuple(Missed(path=text(name), why=why) for name, why in sorted(self._missed(tree).items())),
             root=root_of(self._store),
             files=tree.files,
         )

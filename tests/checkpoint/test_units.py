@@ -384,8 +384,9 @@ def test_c25_c28_one_without_a_commit_is_a_unit_like_any_other(tmp_path: Path) -
 def test_ignored_repositories_and_deinitialised_submodules_are_no_units(ws: Workspace) -> None:
     ws.top.put(".git/info/exclude", "dir/nested\n")
     ws.top.git("submodule", "--quiet", "deinit", "-f", "sub")
-    Units.open([ws.top.root]).capture("ses/1", labels={})
+    taken = Units.open([ws.top.root]).capture("ses/1", labels={})
     assert (part_refs(ws.nested), part_refs(ws.top)) == ([], [])
+    assert [(row.path, row.why) for row in taken.uncaptured] == [("dir/nested/", "nested_repository")]
 
 
 def test_a_unit_that_was_ignored_since_is_still_restored(pair: Workspace) -> None:
