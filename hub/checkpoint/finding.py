@@ -85,7 +85,7 @@ class Finder:
         return Work(candidates=candidates, removals=set(), moved=has_moved, whole=False)
 
     def _look_again(self, before: Staged | None) -> tuple[set[bytes], bool] | None:
-        """Bring the survey up to date. Return new files in changed directories, whether any has changed; None in doubt."""
+        """Bring the survey up to date; return new files of changed directories, and if there are any; None in doubt."""
         if self._rules_moved() or self._staging_matters(before) or self._hidden_moved():
             return None
         survey = self._known.survey
