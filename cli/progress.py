@@ -5,8 +5,8 @@ and without a receipt.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -16,9 +16,9 @@ from cli import output
 from cli.context import Link
 from cli.invocation import invocation
 from cli.text import clean_line
-from hub.client import HubClient
 from hub.errors import UnavailableError
 from hub.protocol.events import CheckpointProgress, Live
+from hub.subscription import Subscription
 
 FIRST_S = 1.0
 """Seconds that a call may take before anything is shown."""
@@ -39,17 +39,21 @@ async def _shown(context: typer.Context, link: Link, watch: str | None) -> Async
     if invocation(context).json or not output.err().is_terminal:
         yield
         return
-    line = _Line()
-    shows = [asyncio.create_task(line.tick())]
-    if watch is not None:
-        shows.append(asyncio.create_task(_listen(await link.client(), watch, line)))
-    try:
+    async with AsyncExitStack() as stack:
+        line = _Line()
+        shows = [asyncio.create_task(line.tick())]
+        stack.push_async_callback(_end, shows, line)
+        if watch is not None:
+            stream = (await link.client()).subscribe(session_id=watch, live=True)
+            shows.append(asyncio.create_task(_listen(await stack.enter_async_context(stream), line)))
         yield
-    finally:
-        for task in shows:
-            task.cancel()
-        await asyncio.wait(shows)
-        line.clear()
+
+
+async def _end(shows: Sequence[asyncio.Task[None]], line: "_Line") -> None:
+    for task in shows:
+        task.cancel()
+    await asyncio.wait(shows)
+    line.clear()
 
 
 class _Line:
@@ -78,12 +82,11 @@ class _Line:
             output.transient("")
 
 
-async def _listen(client: HubClient, session: str, line: _Line) -> None:
+async def _listen(stream: Subscription, line: _Line) -> None:
     with suppress(UnavailableError):  # a connection that is lost is the call's to tell
-        async with client.subscribe(session_id=session, live=True) as stream:
-            async for item in stream:
-                if isinstance(item, Live) and item.type == TYPE:
-                    line.say(words(msgspec.json.decode(item.data, type=CheckpointProgress)))
+        async for item in stream:
+            if isinstance(item, Live) and item.type == TYPE:
+                line.say(words(msgspec.json.decode(item.data, type=CheckpointProgress)))
 
 
 def words(data: CheckpointProgress) -> str:

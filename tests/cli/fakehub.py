@@ -182,7 +182,8 @@ class FakeHub:
 
         def send() -> None:
             for stream in self._streams:
-                stream.frames.put_nowait(encode_notification("live", LiveFrame(stream.number, notice)))
+                if stream.session_id in (None, session_id):
+                    stream.frames.put_nowait(encode_notification("live", LiveFrame(stream.number, notice)))
 
         self._do(send)
 

@@ -8,8 +8,11 @@ import subprocess
 import termios
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+import psutil
 
 from tests.cli.given import command, environment
 
@@ -49,11 +52,20 @@ class Terminal:
         os.close(self._ours)
 
     def expect(self, text: str) -> None:
-        """Wait until a text has been printed after what was expected before."""
+        """Wait until a text has been printed after what was expected before, and the process waits for something."""
         with self._changed:
             found = self._changed.wait_for(lambda: text in self.seen[self._cursor :], PATIENCE_S)
             assert found, f"{text!r} did not come after {self.seen[: self._cursor]!r}: {self.seen[self._cursor :]!r}"
             self._cursor = self.seen.index(text, self._cursor) + len(text)
+        self._wait_until_it_waits()
+
+    def _wait_until_it_waits(self) -> None:
+        """On a machine that is busy a text is seen before its printer has gone on to take note that it was shown."""
+        until = time.monotonic() + PATIENCE_S
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.process.pid)
+            while process.status() == psutil.STATUS_RUNNING and time.monotonic() < until:
+                time.sleep(0.005)
 
     def type(self, text: str) -> None:
         """Press keys."""
