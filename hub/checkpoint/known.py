@@ -164,13 +164,17 @@ def _is_young(traits: Traits, looked_ns: int) -> bool:
 
 
 class Memory:
-    """Where the knowledge of one worktree is kept: here, and in a file for the next process."""
+    """Where the knowledge of one worktree is kept: here, and in a file for the next process.
+
+    `is_own`: what was recalled last is what was kept here last; otherwise another process may have been at work since.
+    """
 
     def __init__(self, path: bytes, index: bytes) -> None:
         self._path = path
         self._index = index
         self._known: Known | None = None
         self._content = b""
+        self.is_own = False
 
     def recall(self) -> Known | None:
         """Return what is known, None when it was written for another private index.
@@ -179,7 +183,8 @@ class Memory:
         """
         index = self.identity()
         known, self._known = self._known, None
-        if known is None or known.index != index:
+        self.is_own = known is not None and known.index == index
+        if not self.is_own:
             known = self._load()
         return known if known is not None and known.index == index != NOTHING else None
 

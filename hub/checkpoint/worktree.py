@@ -99,6 +99,8 @@ class TreeTaker:
         """Return the tree. Raises CheckpointError: checkpoint_failed, over_budget, disk_full."""
         self._progress("status", 0, 0)
         known = self._memory.recall()
+        if not self._memory.is_own:
+            self._ground.walked = None
         identity = self._memory.identity()
         taken = self._short_way(known) if known is not None else None
         if taken is None:

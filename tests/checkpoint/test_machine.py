@@ -190,7 +190,7 @@ def run(histories: int, steps: int, number: int) -> None:
 
 
 def test_histories() -> None:
-    run(12, 7, random.randrange(1 << 32))
+    run(12, 4, random.randrange(1 << 32))
 
 
 @pytest.mark.slow

@@ -301,6 +301,26 @@ def test_c66_two_processes_capture_at_once(world: World) -> None:
     assert len({checkpoint.tree_digest for checkpoint in world.engine().list()}) == 2
 
 
+def test_c66_two_engines_take_turns(world: World) -> None:
+    """What one of them knows of the folder is not what the other one has found since."""
+    engines = [world.engine(), world.engine()]
+    acts = [
+        lambda: os.mkdir(world.path("empty")),
+        lambda: world.put("dir/fresh.txt", "fresh\n"),
+        lambda: os.chmod(world.path("dir/d.txt"), 0o600),
+        lambda: shutil.rmtree(world.path("dir")),
+        lambda: world.put(".git/info/exclude", "u.txt\n"),
+        lambda: os.rmdir(world.path("empty")),
+        lambda: world.git("add", "-A"),
+    ]
+    for number, act in enumerate(acts):
+        act()
+        taken = [engine.capture(f"turn/{number}-{who}", labels={}).tree_digest for who, engine in enumerate(engines)]
+        taken.append(world.engine().capture(f"turn/{number}-new", labels={}).tree_digest)
+        assert len(set(taken)) == 1, f"act {number}"
+        engines.reverse()
+
+
 def test_r64_pruning_at_the_same_time_leaves_no_hole(world: World) -> None:
     """A checkpoint is complete or not there, while somebody prunes in a loop."""
     stop = threading.Event()

@@ -35,7 +35,7 @@ def check(first: list[Act], committed: bool, second: list[Act]) -> None:
         assert engine.capture("ses/3", labels={}).tree_digest == taken.tree_digest
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(EDITS, st.booleans(), EDITS)
 def test_random_edits(first: list[Act], committed: bool, second: list[Act]) -> None:
     check(first, committed, second)

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from hub.checkpoint.units import Units
 from hub.checkpoint.verify import Verified
 from hub.errors import NotFoundError, TurnbackError
 from tests.checkpoint.world import World, restore
+from tests.faults import killing
 
 
 @pytest.fixture(scope="module")
@@ -153,16 +153,8 @@ def test_a_protection_without_checkpoint_says_how_it_comes_back(w: World) -> Non
 
 def killed(w: World, step: str) -> Engine:
     """Return an engine of a worktree in which a process was killed at a step of a restore."""
-    engine = w.engine()
-    child = Path(__file__).with_name("child.py")
-    root = Path(__file__).parents[2]
-    subprocess.run(
-        [sys.executable, str(child), str(w.root), "restore", step],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        check=False,
-        capture_output=True,
-    )
-    return engine
+    assert killing.killed(w.root, lambda engine: restore(engine, "ses/1", "ses/1u"), step)
+    return w.engine()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -35,7 +36,22 @@ def traced(w: World, tmp_path: Path) -> tuple[str, list[str]]:
     if b"PTRACE" in done.stderr or b"Operation not permitted" in done.stderr:
         pytest.skip("strace may not look at a process here")
     assert done.returncode == 0, done.stderr.decode()
-    return plan.txid, [line for line in trace.read_text().splitlines() if " = -1 " not in line]
+    return plan.txid, [line for line in whole(trace.read_text().splitlines()) if " = -1 " not in line]
+
+
+def whole(lines: list[str]) -> Iterator[str]:
+    """Yield one line for each call: where it ended for a sync, where it began for any other."""
+    begun: dict[str, str] = {}
+    for line in lines:
+        process = line.split(" ")[0]
+        if line.endswith("<unfinished ...>"):
+            begun[process] = line.removesuffix(" <unfinished ...>")
+            if "sync(" not in line:
+                yield begun[process]
+        elif "resumed>" not in line:
+            yield line
+        elif "sync(" in begun[process]:
+            yield begun[process] + line.split("resumed>")[1]
 
 
 def positions(lines: list[str], pattern: str) -> list[int]:

@@ -17,36 +17,9 @@ from hub.checkpoint.retention import Limits
 from hub.checkpoint.values import Plan
 from tests.checkpoint.world import World, differing, restore
 from tests.faults.killing import Act, fork, killed, steps_of
+from tests.faults.states import change, make
 
 State = dict[str, object]
-
-
-def make(w: World) -> None:
-    """A state from which, with what `change` does, a restore needs every kind of operation."""
-    w.base()
-    w.put("file", "a file\n")
-    w.put("folder/x/y", "y\n")
-    w.put("blocked", "a file, later a directory with an ignored file\n")
-    w.put("empty/keep", "")
-    w.remove("empty/keep")
-    w.link("link", "file")
-    w.put("odd\n\xe9", "an odd name\n", 0o600)
-    w.git("add", "file")
-
-
-def change(w: World) -> None:
-    w.agent()
-    w.remove("file")
-    w.put("file/inside", "inside\n")
-    shutil.rmtree(w.path("folder"))
-    w.put("folder", "a file now\n")
-    w.remove("blocked")
-    w.put(".git/info/exclude", "*.ign\n")
-    w.put("blocked/left.ign", "ignored\n")
-    shutil.rmtree(w.path("empty"))
-    w.remove("link")
-    Path(w.root, "dir").chmod(0o700)
-    w.git("add", "-A")
 
 
 class Stage:
@@ -238,8 +211,8 @@ def spread(steps: list[str], count: int) -> list[int | str]:
     return list(range(random.randrange(stride), len(steps), stride))
 
 
-SOME = {"capture": 6, "restore": 12, "abort": 6, "undo": 5}
-SOME |= {"recovery_back": 6, "recovery_refused": 4, "recovery_forward": 4}
+SOME = {"capture": 4, "restore": 7, "abort": 3, "undo": 3}
+SOME |= {"recovery_back": 4, "recovery_refused": 2, "recovery_forward": 2}
 
 
 @pytest.mark.parametrize("name", STAGES)
