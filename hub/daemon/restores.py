@@ -133,16 +133,18 @@ class Restores:
 
         with self._services.worktrees.restoring(worktree):
             done = await self._carried_out(wish, plan, restore_id, commit)
-        return await self._hooked(wish, done)
+        return await self._hooked(wish, done, seal)
 
-    async def _hooked(self, wish: Wish, done: RestoreView) -> RestoreView:
+    async def _hooked(self, wish: Wish, done: RestoreView, seal: Seal) -> RestoreView:
         """Run the user's hook after a restore; if it fails that is told, and the restore stands."""
         row = wish.checkpoint
         occasion = Occasion(worktree=row.worktree, checkpoint_id=row.id, session_id=wish.session_id)
         try:
             await hooks.run(self._services, "restore_after", occasion)
         except HookFailed as failure:
-            return msgspec.structs.replace(done, notes=[*done.notes, failure.message])
+            told = msgspec.structs.replace(done, notes=[*done.notes, failure.message])
+            await self._services.database.write(lambda tx: seal(tx, told))
+            return told
         return done
 
     async def _carried_out(

@@ -25,6 +25,7 @@ _ANSWERED = sa.select(idempotency).where(
 )
 
 
+_REMEMBER = sa.insert(idempotency).prefix_with("OR REPLACE")
 _MODES = sa.select(workspaces.c.checkpoint).where(workspaces.c.path == sa.bindparam("path"))
 
 
@@ -160,10 +161,9 @@ def answered(conn: sa.Connection, actor: str, key: str, method: str, digest: str
 
 
 def remember_answer(tx: Transaction, actor: str, key: str, method: str, digest: str, answer: bytes) -> None:
-    """Store the answer to a key, in the transaction of its effect."""
-    insert(
-        tx, idempotency, actor=actor, key=key, method=method, digest=digest, answer=answer.decode(), created_at=tx.now
-    )
+    """Store the answer to a key, in the transaction of its effect. What a call adds to its own answer replaces it."""
+    values = {"actor": actor, "key": key, "method": method, "digest": digest, "answer": answer.decode()}
+    tx.conn.execute(_REMEMBER, {**values, "created_at": tx.now})
 
 
 def forget_answers(tx: Transaction) -> int:

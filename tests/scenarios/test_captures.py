@@ -129,6 +129,43 @@ async def test_a_waiting_run_captures_nothing_while_another_may_write(
         assert await refs(client, accepted.session_id) == [("before", "1"), ("left", "1s1")]
 
 
+async def test_a_run_that_comes_back_after_a_restart_saves_what_others_did_and_goes_on_counting(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "s.yaml", WRITE_ASK_WRITE)
+    hub = await hubs(config="[checkpoint]\nsteps = 'off'\n").start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model, **EDITS)
+        await collect(client, accepted.session_id, {"run.waiting"})
+    hub.kill()
+    (repo / "users.txt").write_text("new\n")
+    await hub.start()
+    async with await hub.client() as client:
+        await waiting(client, accepted.session_id)
+        await answer(client, accepted.session_id)
+        events = await ended(client, accepted.session_id)
+        assert data_of(events, "run.completed")[0]["files_changed"] == ["asked.txt", "mine.txt"]
+        kinds = [("before", "1"), ("left", "1s1"), ("back", "1s2"), ("after", "1a")]
+        assert await refs(client, accepted.session_id) == kinds
+
+
+async def test_a_run_that_needs_a_way_back_writes_nothing_when_it_comes_back_without_one(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "s.yaml", ASK)
+    hub = await hubs(config="[checkpoint]\nmode = 'required'\n").start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, model)
+        await collect(client, accepted.session_id, {"run.waiting"})
+        shutil.rmtree(repo / ".git" / "refs" / "turnback")
+        (repo / ".git" / "refs" / "turnback").write_text("in the way\n")
+        await answer(client, accepted.session_id)
+        events = await ended(client, accepted.session_id)
+        assert data_of(events, "run.failed")[0]["stop_reason"] == "no_checkpoint"
+        assert data_of(events, "checkpoint.failed")[0]["kind"] == "back"
+        assert not (repo / "asked.txt").exists()
+
+
 async def test_a_run_goes_back_to_any_of_its_steps(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
     repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "s.yaml", THREE_BATCHES)
     hub = await hubs(config="[checkpoint]\nsteps = 'on'\n").start()
@@ -353,8 +390,11 @@ async def test_hooks_save_and_bring_back_what_files_do_not_cover(
         assert database.read_text() == "rows\nmore\n"
 
         shutil.rmtree(saved)
-        done = await client.call("checkpoint.restore", checkpoint_id=before.id)
+        key = {"idempotency_key": "restored-once"}
+        done = await client.call("checkpoint.restore", checkpoint_id=before.id, **key)
         assert "restore_after ended with code 1" in done.notes[-1]
+        again = await client.call("checkpoint.restore", checkpoint_id=before.id, **key)
+        assert again.notes == done.notes
         gone = await client.call("checkpoint.purge", session_id=accepted.session_id)
         assert gone.pruned
         assert list((hub.home / "hooks").iterdir()) == []
