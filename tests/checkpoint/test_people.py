@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from hub.checkpoint import known
 from hub.checkpoint import restore as restores
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.journal import Operation
@@ -315,6 +316,7 @@ def test_c66_two_engines_take_turns(world: World) -> None:
     ]
     for number, act in enumerate(acts):
         act()
+        time.sleep(2 * known.TICK_NS / 1e9)  # so long that the next look believes what the last one saw
         taken = [engine.capture(f"turn/{number}-{who}", labels={}).tree_digest for who, engine in enumerate(engines)]
         taken.append(world.engine().capture(f"turn/{number}-new", labels={}).tree_digest)
         assert len(set(taken)) == 1, f"act {number}"
