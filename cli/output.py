@@ -85,13 +85,16 @@ def text(value: str, style: str = "") -> None:
 
 
 def draw(value: RenderableType) -> None:
-    """Print a table or panel to stdout; for a reader that is a program, without the blanks that fill its width."""
+    """Print a table or panel to stdout; for a reader that is a program, without the blanks that fill its width.
+
+    What must not be wrapped (a command to copy) is left whole, wider than the screen.
+    """
     console = out()
     if console.is_terminal:
-        console.print(value)
+        console.print(value, crop=False)
         return
     with console.capture() as captured:
-        console.print(value)
+        console.print(value, crop=False)
     console.file.write(_FILLING.sub("", captured.get()))
     console.file.flush()
 

@@ -70,6 +70,26 @@ def drawn(view: views.RestoreView, telling: Telling) -> RenderableType:
     return Group(*parts)
 
 
+def outcome(plan: views.RestoreView, done: views.RestoreView, telling: Telling) -> RenderableType:
+    """Draw a restore that went as its plan, which was shown just before, in few words; any other is drawn whole."""
+    if _touched(plan) != _touched(done) or plan.kept != done.kept or plan.messages != done.messages:
+        return drawn(done, telling)
+    counts = [f"{len(paths)} {deed}" for deed, paths in _touched(done).items() if paths]
+    counts += [f"{plural(done.messages, 'message')} put aside"] if done.messages else []
+    parts = [_title(done, telling)]
+    parts += [Text(f"  {', '.join(counts)}, as planned")] if counts else []
+    parts += [*_conflicts(done, telling), *_notes(done)]
+    if done.effects:
+        parts.append(
+            Text(f"What {plural(len(done.effects), 'call')} did outside of the files stays as it is.", "yellow")
+        )
+    return Group(*parts, *_way_back(done, telling))
+
+
+def _touched(view: views.RestoreView) -> dict[str, list[str]]:
+    return {"restored": view.restored, "created": view.created, "deleted": view.deleted}
+
+
 def _title(view: views.RestoreView, telling: Telling) -> Text:
     planned, done = TITLES[telling.direction]
     title = (planned if view.dry_run else done).format(view.checkpoint)

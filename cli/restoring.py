@@ -6,9 +6,11 @@ and with `--json`, it goes ahead, for what is there is always saved first. A dry
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from cli import output, progress, prompting, restore_plan
 from cli.context import Link, with_link
@@ -67,6 +69,15 @@ class Consent:
     def asks(self, context: typer.Context) -> bool:
         """Return whether a person is to be asked first."""
         return not (self.dry_run or self.yes or invocation(context).json) and prompting.interactive()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it. `plan` is what a person was shown just before, None: nobody was asked."""
+
+    plan: RestoreView | None
+    done: RestoreView
+    telling: Telling
 
 
 Wished = Callable[[Link], Coroutine[Any, Any, Wish]]
@@ -150,19 +161,24 @@ def _taking_back(direction: Direction, place: Place, on_conflict: OnConflict, *,
 def _carry_out(context: typer.Context, wished: Wished, consent: Consent) -> None:
     """Make the call, after the plan was shown and agreed to where that is asked for, and print its outcome."""
 
-    async def carried_out(link: Link) -> tuple[RestoreView, Telling]:
-        wish = await wished(link)
-        session = wish.telling.session
+    async def carried_out(link: Link) -> Outcome:
+        wish, plan = await wished(link), None
+        call = partial(progress.call, context, link, wish.method, watch=wish.telling.session, **wish.params)
         if consent.asks(context):
-            plan = await progress.call(context, link, wish.method, watch=session, dry_run=True, **wish.params)
+            plan = await call(dry_run=True)
             output.draw(restore_plan.drawn(plan, await _learnt(link, wish.telling, plan)))
             await _confirm(wish.telling.direction, interrupt=consent.interrupt)
-        said: dict[str, Any] = {"dry_run": consent.dry_run, "interrupt": consent.interrupt}
-        done = await progress.call(context, link, wish.method, watch=session, **said, **wish.params)
-        return done, await _learnt(link, wish.telling, done)
+        done = await call(dry_run=consent.dry_run, interrupt=consent.interrupt)
+        return Outcome(plan, done, await _learnt(link, wish.telling, done))
 
-    view, telling = with_link(context, carried_out)
-    output.show(context, view, lambda told: restore_plan.drawn(told, telling))
+    outcome = with_link(context, carried_out)
+    output.show(context, outcome.done, lambda _: _drawn(outcome))
+
+
+def _drawn(outcome: Outcome) -> RenderableType:
+    if outcome.plan is None:
+        return restore_plan.drawn(outcome.done, outcome.telling)
+    return restore_plan.outcome(outcome.plan, outcome.done, outcome.telling)
 
 
 async def _learnt(link: Link, telling: Telling, view: RestoreView) -> Telling:

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from cli.restore_plan import SHOWN, Telling, drawn
+from cli.restore_plan import SHOWN, Telling, drawn, outcome
 from hub.protocol.views import ConflictView, EffectView, HangingView, HeadView, KeptView, PlannedView
 from tests.cli import given
 from tests.cli.fakehub import AT
@@ -16,9 +16,13 @@ OTHER = SESSION[:-1] + "Z"
 
 def screen(telling: Telling | None = None, **change: Any) -> str:
     """Return what is printed of a restore."""
+    return printed(drawn(given.restore(**change), telling or Telling(session=SESSION)))
+
+
+def printed(value: RenderableType) -> str:
     console = Console(width=300, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
-        console.print(drawn(given.restore(**change), telling or Telling(session=SESSION)))
+        console.print(value)
     return "\n".join(line.rstrip() for line in captured.get().split("\n"))
 
 
@@ -128,6 +132,24 @@ def test_an_undo_says_what_comes_back() -> None:
     assert "came back as far as the restore had put it aside" in shown
     assert "Taken up again (1)\n  run       run 3, which waits" in shown
     assert shown.endswith("To take it back: hubctl checkpoint redo --session x\n")
+
+
+def test_what_went_as_planned_is_told_in_few_words() -> None:
+    effect = EffectView(run_id="run_1", call_id="call_1", summary="ran: curl example.org", at=AT)
+    fields: dict[str, Any] = {"restored": ["a.py", "b.py"], "deleted": ["c.py"], "messages": 4, "effects": [effect]}
+    plan, done = given.restore(dry_run=True, undo=None, **fields), given.restore(**fields)
+    shown = printed(outcome(plan, done, Telling(session=SESSION)))
+    assert "2 restored, 1 deleted, 4 messages put aside, as planned" in shown
+    assert "What 1 call did outside of the files stays as it is." in shown
+    assert "To take it back" in shown
+    assert "a.py" not in shown
+
+
+def test_what_went_otherwise_than_planned_is_told_whole() -> None:
+    plan, done = given.restore(dry_run=True, undo=None, restored=["a.py", "b.py"]), given.restore(restored=["a.py"])
+    shown = printed(outcome(plan, done, Telling(session=SESSION)))
+    assert "Restored (1)\n  a.py" in shown
+    assert "as planned" not in shown
 
 
 def test_a_restore_of_named_paths_is_no_exact_tree() -> None:

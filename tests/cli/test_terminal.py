@@ -302,14 +302,21 @@ def test_two_who_attach_with_json_see_the_same(hub: FakeHub, home: Path) -> None
         assert process.wait(20) == 0
 
 
+UNDO = "ckp_" + 100 * "0"
+"""An id that no line of the screen has room for: what is to be copied is not cut."""
+
+
 def test_restore_asks_at_a_terminal(hub: FakeHub, home: Path) -> None:
     hub.answers["checkpoint.show"] = given.checkpoint()
-    hub.answers["checkpoint.restore"] = lambda params: given.restore(dry_run=params.get("dry_run", False))
+    hub.answers["checkpoint.restore"] = lambda params: given.restore(dry_run=params.get("dry_run", False), undo=UNDO)
     for key, code, count in (("n", 3, 1), ("y", 0, 3)):
         with Terminal(home, "checkpoint", "restore", given.CHECKPOINT) as screen:
             screen.expect("Would turn back")
             screen.expect("[y/N]")
             screen.type(key)
+            if key == "y":
+                screen.expect("1 restored, as planned")
+                screen.expect(f"To take it back: hubctl checkpoint undo -w /repo  (or restore {UNDO})")
             assert screen.ends() == code
         assert len(hub.params_of("checkpoint.restore")) == count
     assert [sent["dry_run"] for sent in hub.params_of("checkpoint.restore")] == [True, True, False]
