@@ -318,3 +318,52 @@ def test_a_restore_that_cannot_be_taken_back_at_once(world: World) -> None:
     engine.hook = lambda _: None
     restore(engine, "ses/1u", "ses/2u")
     assert differing(before, world.state()) == {}
+
+
+def cut_off_at(world: World, tmp_path: Path, mode: OnConflict, stride: int) -> None:
+    """Cut a restore with conflicts off at every `stride`-th step; recovery brings back what was there before it."""
+    for wanted in itertools.count(1, stride):
+        w, passed = world.copy(tmp_path / f"{mode}{wanted}"), []
+        engine = w.engine()
+        plan = planned(engine)
+        for name in ("u.txt", "new/n.txt", "b.txt"):
+            replace(w, name)
+        w.remove("a.txt")
+        w.put("a.txt/inside", MINE)
+        shutil.rmtree(w.path("dir/sub"))
+        w.put("dir/sub", MINE)
+        before = w.state()
+
+        def hook(step: str, passed: list[str] = passed, wanted: int = wanted) -> None:
+            passed.append(step)
+            if len(passed) == wanted + 1:
+                raise KeyboardInterrupt
+
+        engine.hook = hook
+        try:
+            applied = engine.apply(plan, on_conflict=mode)
+        except KeyboardInterrupt:
+            settled = w.engine().recover(lambda _: False)
+            assert {(row.direction, row.rescued) for row in settled} <= {("back", ()), ("discarded", ())}, passed
+            assert differing(before, w.state()) == {}, passed
+        else:
+            assert {"a.txt", "u.txt", "new/n.txt", "b.txt"} <= {conflict.path for conflict in applied.conflicts}
+            assert (engine.abort(plan.txid), differing(before, w.state())) == ((), {})
+            return
+        shutil.rmtree(w.root)
+
+
+@pytest.mark.parametrize("mode", ["keep-mine", "take-checkpoint"])
+def test_cut_off_among_conflicts(world: World, tmp_path: Path, mode: OnConflict) -> None:
+    cut_off_at(world, tmp_path, mode, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["keep-mine", "take-checkpoint"])
+@pytest.mark.parametrize("native", [True, False])
+def test_cut_off_everywhere_among_conflicts(
+    world: World, tmp_path: Path, mode: OnConflict, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(renames, "NATIVE", None)
+    cut_off_at(world, tmp_path, mode, 1)
