@@ -43,7 +43,8 @@ WAYS_BACK: dict[Direction, str] = {"restore": "undo", "undo": "redo", "redo": "u
 class Telling:
     """What a view does not say of itself. `session` is whose checkpoint it is; `where` is `-w`, `--session` or nothing.
 
-    `narrowed`: only paths that were named are restored; `full`: nothing is cut.
+    `narrowed`: only paths that were named are restored; `full`: nothing is cut. `elsewhere` is the worktree when the
+    current directory is not in it.
     """
 
     direction: Direction = "restore"
@@ -51,6 +52,7 @@ class Telling:
     where: str = ""
     full: bool = False
     narrowed: bool = False
+    elsewhere: str | None = None
 
     def author(self, id: str | None) -> str:
         """Return a person's name for an author; empty where the hub does not know authors."""
@@ -93,6 +95,7 @@ def _touched(view: views.RestoreView) -> dict[str, list[str]]:
 def _title(view: views.RestoreView, telling: Telling) -> Text:
     planned, done = TITLES[telling.direction]
     title = (planned if view.dry_run else done).format(view.checkpoint)
+    title += f" in {clean_path(telling.elsewhere)}" if telling.elsewhere else ""
     if telling.direction != "restore" or not _touches_files(view):
         return Text(title, style="bold")
     reach = NARROWED if telling.narrowed and view.reach == "tree" else REACHES.get(view.reach, view.reach)

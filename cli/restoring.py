@@ -16,7 +16,7 @@ from cli import output, progress, prompting, restore_plan
 from cli.context import Link, with_link
 from cli.invocation import invocation
 from cli.restore_plan import Direction, Telling
-from cli.targets import Place, Session, Workspace, in_worktree, target
+from cli.targets import Place, Session, Workspace, in_worktree, is_here, target
 from hub.domain.values import OnConflict, Reach, RestoreOnly
 from hub.errors import RefusedError
 from hub.protocol.views import RestoreView
@@ -26,7 +26,9 @@ QUESTIONS: dict[Direction, str] = {
     "undo": "Undo the restore?",
     "redo": "Restore again what was undone?",
 }
-INTERRUPTS = "Note: the run in progress is cancelled first; what it does until then is not in this plan."
+INTERRUPTS = (
+    "Note: the run in progress is cancelled first. What it did last, and does until then, may differ from this plan."
+)
 
 Only = Annotated[RestoreOnly | None, typer.Option("--only", help="One part of it [both].")]
 Paths = Annotated[
@@ -113,7 +115,8 @@ def restore(
             "on_conflict": on_conflict,
         }
         where = place.options(to.workspace)
-        telling = Telling(session=to.session_id, where=where, full=full, narrowed=bool(paths))
+        elsewhere = None if is_here(to.workspace) else to.workspace
+        telling = Telling("restore", to.session_id, where, full=full, narrowed=bool(paths), elsewhere=elsewhere)
         return Wish("checkpoint.restore", params, telling)
 
     _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
@@ -168,11 +171,17 @@ def _carry_out(context: typer.Context, wished: Wished, consent: Consent) -> None
             plan = await call(dry_run=True)
             output.draw(restore_plan.drawn(plan, await _learnt(link, wish.telling, plan)))
             await _confirm(wish.telling.direction, interrupt=consent.interrupt)
-        done = await call(dry_run=consent.dry_run, interrupt=consent.interrupt)
+        done = await call(dry_run=consent.dry_run, interrupt=consent.interrupt, **_agreed(wish, plan))
         return Outcome(plan, done, await _learnt(link, wish.telling, done))
 
     outcome = with_link(context, carried_out)
     output.show(context, outcome.done, lambda _: _drawn(outcome))
+
+
+def _agreed(wish: Wish, plan: RestoreView | None) -> dict[str, Any]:
+    """Return what a person has agreed to beyond the command line: a plan that spares the changes of others."""
+    spares = plan is not None and plan.reach == "session" and wish.telling.direction == "restore"
+    return {"reach": "session"} if spares and not wish.params["head"] else {}
 
 
 def _drawn(outcome: Outcome) -> RenderableType:

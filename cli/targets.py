@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from cli.context import FULL_ID, Link, pick, session_id, workspace_of
-from hub.errors import NotFoundError, UsageError
+from hub.errors import NotFoundError, RefusedError, UsageError
 from hub.protocol.views import CheckpointView
 
 PAGE = 1000
@@ -55,22 +55,42 @@ class Place:
             return f" --session {shlex.quote(self.session)}"
         if self.workspace is not None:
             return f" -w {shlex.quote(self.workspace)}"
-        return "" if worktree is None or _inside(str(Path.cwd()), worktree) else f" -w {shlex.quote(worktree)}"
+        return "" if worktree is None or is_here(worktree) else f" -w {shlex.quote(worktree)}"
 
 
 async def checkpoint_id(link: Link, given: str, place: Place) -> str:
     """Return the id of the checkpoint meant by a whole id, or by a unique part of one in the place."""
-    return given if FULL_ID.fullmatch(given) else (await checkpoint(link, given, place)).id
+    whole = FULL_ID.fullmatch(given) and place.workspace is None
+    return given if whole else (await checkpoint(link, given, place)).id
 
 
 async def checkpoint(link: Link, given: str, place: Place) -> CheckpointView:
-    """Return the checkpoint meant by a whole id, or by a unique part of one in the place."""
+    """Return the checkpoint meant by a whole id, or by a unique part of one in the place.
+
+    Raises RefusedError code other_workspace for one of another workspace than `-w` says.
+    """
     if FULL_ID.fullmatch(given):
         whole: CheckpointView = await link.call("checkpoint.show", checkpoint_id=given)
+        await _check_place(link, whole, place)
         return whole
     found = await link.call("checkpoint.list", limit=PAGE, kinds=EVERY_KIND, **await place.params(link))
     by_id: dict[str, CheckpointView] = {view.id: view for view in found}
     return by_id[pick(given, list(by_id), "checkpoint")]
+
+
+async def _check_place(link: Link, view: CheckpointView, place: Place) -> None:
+    if place.workspace is None:
+        return
+    said = workspace_of(place.workspace)
+    if not said.startswith("/"):
+        named = {known.name: known.path for known in await link.call("workspace.list")}
+        said = named.get(said, said)
+    if not _inside(str(Path(said).resolve()), view.workspace):
+        raise RefusedError(
+            f"Checkpoint {view.id} is of {view.workspace}, not of {said}.",
+            code="other_workspace",
+            hint="Leave -w out to use it where it belongs.",
+        )
 
 
 async def target(link: Link, given: str | None, place: Place) -> CheckpointView:
@@ -107,6 +127,11 @@ def _relative(given: str, worktree: str) -> str:
             hint="Paths are taken relative to the current directory.",
         )
     return _sendable(os.path.relpath(path, worktree))
+
+
+def is_here(worktree: str) -> bool:
+    """Return whether the current directory lies in the worktree."""
+    return _inside(str(Path.cwd()), worktree)
 
 
 def _inside(path: str, worktree: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from cli.keeping import bytes_of
 from hub.errors import ConflictError
-from hub.protocol.views import ChangeView, DiffView, FindingView, UncapturedView
+from hub.protocol.views import ChangeView, DiffView, FindingView, UncapturedView, WorkspaceView
 from tests.cli import given
 from tests.cli.conftest import Call
 from tests.cli.fakehub import AT, FakeHub
@@ -110,6 +110,30 @@ def test_the_way_back_leads_to_the_same_place(
     )
     monkeypatch.chdir(tmp_path)
     assert "hubctl checkpoint undo  (or restore ckp_undo)" in call("checkpoint", "restore", CHECKPOINT).out
+
+
+@pytest.mark.parametrize("command", ["restore", "show", "keep", "diff"])
+@pytest.mark.parametrize("place", ["shop", "inside", "elsewhere"])
+def test_a_checkpoint_of_another_workspace_is_refused(
+    hub: FakeHub, call: Call, tmp_path: Path, command: str, place: str
+) -> None:
+    (tmp_path / "repo/src").mkdir(parents=True)
+    known = WorkspaceView(id="wsp_1", name="shop", path=str(tmp_path / "repo"), checkpoint=None, created_at=AT)
+    view = given.checkpoint(workspace=str(tmp_path / "repo"))
+    hub.answers |= {
+        "workspace.list": [known],
+        "checkpoint.show": view,
+        "checkpoint.keep": view,
+        "checkpoint.diff": DiffView(changes=[], patch=None),
+        "checkpoint.restore": given.restore(),
+    }
+    where = {"shop": "shop", "inside": str(tmp_path / "repo/src"), "elsewhere": str(tmp_path)}[place]
+    said = call("checkpoint", command, CHECKPOINT, "-w", where, "--json")
+    if place == "elsewhere":
+        assert (said.code, said.error["code"]) == (3, "other_workspace")
+        assert {name for name, _ in hub.calls} == {"hub.hello", "checkpoint.show"}
+    else:
+        assert said.code == 0
 
 
 def test_a_place_is_named_once(hub: FakeHub, call: Call) -> None:

@@ -152,6 +152,10 @@ def test_what_went_otherwise_than_planned_is_told_whole() -> None:
     assert "as planned" not in shown
 
 
+def test_another_directory_is_named() -> None:
+    assert f"Turned back to {given.CHECKPOINT} in /elsewhere\n" in screen(Telling(elsewhere="/elsewhere"))
+
+
 def test_a_restore_of_named_paths_is_no_exact_tree() -> None:
     assert "reach tree: the paths that were named" in screen(Telling(narrowed=True))
 

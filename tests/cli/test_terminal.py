@@ -322,6 +322,18 @@ def test_restore_asks_at_a_terminal(hub: FakeHub, home: Path) -> None:
     assert [sent["dry_run"] for sent in hub.params_of("checkpoint.restore")] == [True, True, False]
 
 
+@pytest.mark.parametrize(("reach", "agreed"), [("session", "session"), ("tree", None)])
+def test_a_plan_that_spares_others_is_what_is_done(hub: FakeHub, home: Path, reach: str, agreed: str | None) -> None:
+    hub.answers["checkpoint.show"] = given.checkpoint()
+    hub.answers["checkpoint.restore"] = lambda params: given.restore(dry_run=params["dry_run"], reach=reach)
+    with Terminal(home, "checkpoint", "restore", given.CHECKPOINT, "--interrupt") as screen:
+        screen.expect("the run in progress is cancelled first")
+        screen.expect("[y/N]")
+        screen.type("y")
+        assert screen.ends() == 0
+    assert [sent.get("reach") for sent in hub.params_of("checkpoint.restore")] == [None, agreed]
+
+
 def test_purge_shows_what_goes_and_asks(hub: FakeHub, home: Path) -> None:
     hub.answers["checkpoint.purge"] = lambda params: given.pruned(dry_run=params.get("dry_run", False))
     for key, code, count in (("n", 3, 1), ("y", 0, 3)):
