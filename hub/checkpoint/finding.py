@@ -65,7 +65,7 @@ class Finder:
         self._staged = staged
         self._forced = forced
         self._known = known
-        self._tracked = Either(staged.names, forced)
+        self._tracked = Either(staged.names, forced) if forced else staged.names
         self._looked_ns = time.time_ns()
 
     def what_changed(self, before: Staged | None) -> Work | None:
@@ -132,7 +132,7 @@ class Finder:
             return False
         if before is None or before.state.digest != self._known.staged or before.submodules != self._staged.submodules:
             return True
-        moved = before.names ^ self._staged.names
+        moved = set(before.names ^ self._staged.names)
         return bool(moved) and (not self._known.hidden.isdisjoint(moved) or bool(self._index.ignored(moved)))
 
     def _hidden_moved(self) -> bool:
@@ -167,12 +167,14 @@ class Finder:
         comparing = self._index.start_comparing()
         try:
             names = self._index.names()
+            count = len(names)
             work = self._survey_all(names)
+            del names
         except BaseException:
             comparing.kill()
             raise
         different = set(self._index.compared(comparing)) - work.removals
-        work.present = len(names) - len(work.removals) - len(different)
+        work.present = count - len(work.removals) - len(different)
         work.candidates |= different
         return work
 

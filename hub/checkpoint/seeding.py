@@ -6,7 +6,9 @@ or has another size than the file. Equal sizes prove equal bytes where line ends
 Not promised: to see that a filter, configured no longer, once gave another content of equal length.
 """
 
+import io
 import os
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +21,8 @@ CONVERTING = ("filter", "working-tree-encoding")
 """Attributes under which equal sizes prove nothing."""
 ATTRIBUTES = b".gitattributes"
 UNSET = (b"unspecified", b"unset")
+_ENTRY = re.compile(rb"[0-7]+ ([0-9a-f]+) 0\t([^\0]*)\0")
+"""An entry as `ls-files` prints it: object id and name."""
 EXTENSIONS = (b"link", b"FSMN", b"UNTR", b"sdir")
 """Marks of what ties an index to the place where it lies: another file, a monitor, an untracked cache."""
 
@@ -54,18 +58,17 @@ class Seeder:
 
     def _judged(self) -> tuple[Seen, set[bytes]]:
         """Return what the files are like, and the entries that may stand for other bytes than the file's."""
-        rows = self._store.user.with_index(self._copy).run("ls-files", "-z", "--stage").split(b"\0")[:-1]
-        oids = b"".join(row.split(b" ", 2)[1] + b"\n" for row in rows)
-        names = [row.split(b"\t", 1)[1] for row in rows]
-        del rows
+        out = self._store.user.with_index(self._copy).run("ls-files", "-z", "--stage")
+        oids = b"".join(entry[1] + b"\n" for entry in _ENTRY.finditer(out))
+        names = [entry[2] for entry in _ENTRY.finditer(out)]
+        del out
         call = self._store.user.start("cat-file", "--batch-check=%(objectsize)", stdin=oids)
         with ThreadPoolExecutor(1) as other:  # git looks objects up while files are looked at here
             answer = other.submit(call.finish, self._store.user.time_left())
             seen = look_at(self._store.top, names, self._since_ns)
-            stored = answer.result().splitlines()
+            stored = io.BytesIO(answer.result())
         converted = self._converted(names) | self._staged.submodules
-        rows_of_three = zip(names, seen.sizes, stored, strict=True)
-        unfit = {name for name, size, line in rows_of_three if not line.isdigit() or int(line) != size}
+        unfit = {name for name, size, line in zip(names, seen.sizes, stored, strict=True) if line != b"%d\n" % size}
         return seen, unfit | converted
 
     def _converted(self, names: list[bytes]) -> set[bytes]:

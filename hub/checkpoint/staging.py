@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Set
 
 import msgspec
 
@@ -40,7 +41,7 @@ class Staged(msgspec.Struct, frozen=True):
     """The user's index as it was read: its state, its tracked paths (submodules apart), and its file's checksum."""
 
     state: IndexState
-    names: frozenset[bytes]
+    names: Set[bytes]
     submodules: frozenset[bytes]
     checksum: str
 
@@ -115,7 +116,7 @@ def checksum_of(path: bytes) -> str:
         return ""
 
 
-def _sorted_out(out: bytes) -> tuple[frozenset[bytes], list[Row]]:
+def _sorted_out(out: bytes) -> tuple[set[bytes], list[Row]]:
     """Return the tracked names without submodules, and the entries that are not ordinary ones."""
     names: set[bytes] = set()
     odd: list[Row] = []
@@ -125,7 +126,7 @@ def _sorted_out(out: bytes) -> tuple[frozenset[bytes], list[Row]]:
         else:
             odd.append(_row(entry[1] + b"\t" + entry[2]))
             names |= {row.name for row in odd[-1:] if row.mode != SUBMODULE}
-    return frozenset(names), odd
+    return names, odd
 
 
 def _row(line: bytes) -> Row:

@@ -78,10 +78,13 @@ class Surveyor:
             alive = [(folder, entries) for folder, entries in batch if not entries.nested]
             ignored = self._ignored(alive)
             for folder, entries in alive:
-                visit(folder, [name for name in entries.files if name in self._tracked or name not in ignored])
+                visit(folder, self._counting(entries.files, ignored))
                 self._note_ignored(found, entries, ignored)
                 waiting += [name for name in entries.folders if name not in known and self._enters(name, ignored)]
         return found
+
+    def _counting(self, names: list[bytes], ignored: Container[bytes]) -> list[bytes]:
+        return [name for name in names if name in self._tracked or name not in ignored] if ignored else names
 
     def _read(self, waiting: list[bytes]) -> Iterator[tuple[bytes, Entries]]:
         """Yield directories with what lies in them, as many as are held at a time, and take them off the list."""
@@ -128,27 +131,23 @@ def read_folder(top: bytes, folder: bytes) -> Entries | None:
     if traits is None or not stat.S_ISDIR(traits[3]):
         return None
     entries = Entries(traits)
+    prefix = folder + b"/" if folder else b""
     try:
         with os.scandir(os.path.join(top, folder)) as found:
             for entry in found:
-                _sort_in(top, folder, entries, entry)
+                if entry.name == b".git":
+                    entries.nested = bool(folder) and is_repository(top, folder)
+                elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                    entries.files.append(prefix + entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    entries.folders.append(prefix + entry.name)
+                else:
+                    entries.special.append(prefix + entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
         entries.closed = True
     return entries
-
-
-def _sort_in(top: bytes, folder: bytes, entries: Entries, entry: os.DirEntry[bytes]) -> None:
-    name = folder + b"/" + entry.name if folder else entry.name
-    if entry.name == b".git":
-        entries.nested = bool(folder) and is_repository(top, folder)
-    elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
-        entries.files.append(name)
-    elif entry.is_dir(follow_symlinks=False):
-        entries.folders.append(name)
-    else:
-        entries.special.append(name)
 
 
 def is_repository(top: bytes, folder: bytes) -> bool:
