@@ -28,6 +28,7 @@ STEP_LIMIT_S = 0.5
 NUMBERED = ("left", "back", "step")
 """Kinds that are counted together in a run."""
 LETTERS = {"before": "", "after": "a", "preimage": "p"}
+COLUMNS = {"before": "checkpoint_id", "after": "after_checkpoint_id"}
 NEEDED = ("before", "back")
 """Kinds without which a run whose mode is required does not go on."""
 
@@ -69,12 +70,16 @@ class Captures:
     def begin(self) -> None:
         """Start the capture before the run unless it has one, has written, waits, or takes none.
 
-        A resumed run that has written would save the wrong state; a waiting one takes it when it comes back.
+        A resumed run that has written would save the wrong state; a waiting one takes it when it comes back. One that
+        was away saves what others have written meanwhile.
         """
         run = self._run
-        if run.mode == "off" or run.has_checkpoint or run.may_have_written or run.waiting:
+        if run.mode == "off" or run.waiting:
             return
-        self._start("before", before_run(run.transcript, run.run_id))
+        if run.has_checkpoint and run.was_away:
+            self._start("back", run.head_id)
+        elif not run.has_checkpoint and not run.may_have_written:
+            self._start("before", before_run(run.transcript, run.run_id))
 
     async def leave(self) -> None:
         """Save what the run has written before it stops to wait and lets others write. Raises as `ready`."""
@@ -236,9 +241,6 @@ class Captures:
     def no_checkpoint(self) -> str | None:
         """Why the run has none, when that is not stored yet."""
         return OFF if self._run.mode == "off" and not self._run.has_checkpoint else None
-
-
-COLUMNS = {"before": "checkpoint_id", "after": "after_checkpoint_id"}
 
 
 def stretches_of(taken: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

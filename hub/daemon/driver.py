@@ -24,7 +24,7 @@ from hub.domain.messages import Message, TextPart
 from hub.domain.runs import RunSpec, StopReason
 from hub.domain.values import CheckpointMode
 from hub.errors import ConflictError, TurnbackError
-from hub.store import calls, endings, messages, runs
+from hub.store import calls, checkpoints, endings, messages, runs
 from hub.store.database import Connection, Transaction
 from hub.store.runs import Ending, Hold
 
@@ -38,6 +38,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     spec: RunSpec
     transcript: list[Message]
     wrote: bool
+    away: bool
     steered: bool
     mode: CheckpointMode
 
@@ -140,7 +141,9 @@ class Driver:
         running.next_message_id = row.open_message_id
         running.time.resume_from(row.active_s)
         running.transcript, running.may_have_written = found.transcript, found.wrote
-        running.written_since_step, running.written_since_capture = found.wrote, found.wrote and not running.waiting
+        running.was_away = found.away
+        running.written_since_step = found.wrote
+        running.written_since_capture = found.wrote and not running.waiting and not found.away
         running.head_id = found.transcript[-1].id if found.transcript else None
         running.run_count, running.has_checkpoint = row.run_count, row.checkpoint_id is not None
         running.mode = found.mode
@@ -165,11 +168,14 @@ class Driver:
     def _look(self, conn: Connection, known: Sequence[Message]) -> "_Found":
         row = runs.row(conn, self.hold.run_id)
         spec = runs.spec_of(row)
+        wrote = row.turns > 0 and calls.wrote(conn, self.hold.run_id)
+        resumed = self.hold.generation > 1 and row.state != "waiting"
         return _Found(
             row=row,
             spec=spec,
             transcript=messages.transcript(conn, self.hold.session_id, known),
-            wrote=row.turns > 0 and calls.wrote(conn, self.hold.run_id),
+            wrote=wrote,
+            away=resumed and (not wrote or checkpoints.has_left(conn, self.hold.session_id, self.hold.run_id)),
             steered=words_wait(conn, self.hold.session_id),
             mode=self._services.modes.of_run(conn, spec),
         )

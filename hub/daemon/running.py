@@ -72,6 +72,7 @@ class Running:
 
     `steered`: a steer or a notice may wait in the store. `conclusion`: stores the last answer, which is not stored yet.
     `head_id`: the newest message of the run as far as it is stored. `mode`: whether it takes checkpoints.
+    `was_away`: taken up again, and has written nothing since others may have written.
     `written_since_capture`: a call that may write has begun since the capture with which the run began or came back.
     """
 
@@ -98,6 +99,7 @@ class Running:
         self.written_since_capture = False
         self.written_since_step = False
         self.has_checkpoint = False
+        self.was_away = False
         self.head_id: str | None = None
         self.run_count = 0
 

@@ -98,6 +98,12 @@ def taken_in(conn: sa.Connection, session_id: str, run_id: str, kinds: Sequence[
     return list(conn.execute(query.order_by(checkpoints.c.created_at, checkpoints.c.id)).all())
 
 
+def has_left(conn: sa.Connection, session_id: str, run_id: str) -> bool:
+    """Return whether a run's last capture of those around what it writes is the one with which it stopped to wait."""
+    taken = taken_in(conn, session_id, run_id, (*BEFORE_KINDS, *AFTER_KINDS))
+    return bool(taken) and taken[-1].kind == "left"
+
+
 def refs_in(conn: sa.Connection, worktree: str) -> set[str]:
     """Return the names of the refs that checkpoints of a worktree have."""
     return set(conn.execute(sa.select(checkpoints.c.ref).where(checkpoints.c.worktree == worktree)).scalars())

@@ -149,6 +149,24 @@ async def test_a_run_that_comes_back_after_a_restart_saves_what_others_did_and_g
         assert await refs(client, accepted.session_id) == kinds
 
 
+async def test_what_others_write_while_the_hub_is_down_is_not_the_runs_that_goes_on(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = make_repo(tmp_path / "repo")
+    text = "turns: [{delay_s: 1.5, tool_calls: [{name: editor, arguments: {path: b.txt, new_text: b}}]}, {text: Done.}]"
+    hub = await hubs(config="[checkpoint]\nsteps = 'off'\n").start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, scenario(tmp_path / "s.yaml", text), **EDITS)
+        await collect(client, accepted.session_id, {"checkpoint.created"})
+    hub.kill()
+    (repo / "users.txt").write_text("new\n")
+    await hub.start()
+    async with await hub.client() as client:
+        events = await ended(client, accepted.session_id)
+        assert data_of(events, "run.completed")[0]["files_changed"] == ["b.txt"]
+        assert await refs(client, accepted.session_id) == [("before", "1"), ("back", "1s1"), ("after", "1a")]
+
+
 async def test_a_run_that_needs_a_way_back_writes_nothing_when_it_comes_back_without_one(
     hubs: Callable[..., HubProcess], tmp_path: Path
 ) -> None:
