@@ -29,6 +29,8 @@ NUMBERED = ("left", "back", "step")
 """Kinds that are counted together in a run."""
 LETTERS = {"before": "", "after": "a", "preimage": "p"}
 COLUMNS = {"before": "checkpoint_id", "after": "after_checkpoint_id"}
+HOLES = ("left", "back", "after")
+"""Kinds without which it is not known of each file whether the run changed it."""
 NEEDED = ("before", "back")
 """Kinds without which a run whose mode is required does not go on."""
 
@@ -42,7 +44,7 @@ class Captures:
         self._run = running
         self._services = running.services
         self._taking: Taking | None = None
-        self._kind = ""
+        self._lost: TurnbackError | None = None
         self._hook_stop = asyncio.Event()
         self._holed = False
         self._counted: int | None = 0 if running.hold.generation == 1 else None
@@ -54,12 +56,13 @@ class Captures:
         return self._taking is not None and not self._taking.done()
 
     async def ready(self) -> None:
-        """Wait until the last one is taken or has failed. Raises RunOver when it failed and the run needs it."""
+        """Wait until the last one is taken or has failed. Raises RunOver when one failed that the run needs."""
         if self._taking is None:
             return
-        failure = await asyncio.shield(self._taking)
-        if failure is not None and self._kind in NEEDED and self._run.mode == "required":
-            raise RunOver("no_checkpoint", f"No checkpoint could be taken: {failure.message}") from failure
+        await asyncio.shield(self._taking)
+        lost = self._lost
+        if lost is not None:
+            raise RunOver("no_checkpoint", f"No checkpoint could be taken: {lost.message}") from lost
 
     async def stop(self) -> None:
         """Wait for a capture in flight, whatever becomes of it; its failure is stored already. A hook is ended."""
@@ -106,7 +109,6 @@ class Captures:
             self._start("step", run.head_id)
 
     def _start(self, kind: str, message_id: str | None) -> None:
-        self._kind = kind
         self._taking = asyncio.create_task(self._take(kind, message_id), name=f"{kind}-{self._run.run_id}")
 
     async def _take(self, kind: str, message_id: str | None, forced: Sequence[str] = ()) -> TurnbackError | None:
@@ -149,7 +151,9 @@ class Captures:
                 runs.note_no_checkpoint(tx, self._run.run_id, reason)
 
         await self._services.database.write(store)
-        self._holed |= kind in AFTER_KINDS
+        self._holed |= kind in HOLES
+        if kind in NEEDED and self._run.mode == "required":
+            self._lost = failure
 
     def _bond(self, message_id: str | None) -> Bond:
         run = self._run
@@ -246,17 +250,16 @@ class Captures:
 def stretches_of(taken: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return from where to where a run wrote, as pairs of refs, from kind and ref of its captures in order.
 
-    What lies between two captures that begin something is not the run's; of several that end it the last one counts.
+    What lies between two captures that begin something, or between two that end it, is not known to be the run's.
     """
     found: list[tuple[str, str]] = []
     begin: str | None = None
     for kind, ref in taken:
         if kind in BEFORE_KINDS:
             begin = ref
-        elif found and found[-1][0] == begin:
-            found[-1] = (found[-1][0], ref)
         elif begin is not None:
             found.append((begin, ref))
+            begin = None
     return found
 
 

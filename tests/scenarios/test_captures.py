@@ -170,18 +170,21 @@ async def test_what_others_write_while_the_hub_is_down_is_not_the_runs_that_goes
 async def test_a_run_that_needs_a_way_back_writes_nothing_when_it_comes_back_without_one(
     hubs: Callable[..., HubProcess], tmp_path: Path
 ) -> None:
-    repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "s.yaml", ASK)
-    hub = await hubs(config="[checkpoint]\nmode = 'required'\n").start()
+    """Not even after a step, which it does not need, was tried as well."""
+    more = "  - tool_calls: [{name: editor, arguments: {path: more.txt, new_text: more}}]\n  - text: Done.\n"
+    model = scenario(tmp_path / "s.yaml", WRITE_ASK_WRITE.replace("  - text: Done.\n", more))
+    repo = make_repo(tmp_path / "repo")
+    hub = await hubs(config="[checkpoint]\nmode = 'required'\nsteps = 'on'\n").start()
     async with await hub.client() as client:
-        accepted = await submit(client, repo, model)
+        accepted = await submit(client, repo, model, **EDITS)
         await collect(client, accepted.session_id, {"run.waiting"})
         shutil.rmtree(repo / ".git" / "refs" / "turnback")
         (repo / ".git" / "refs" / "turnback").write_text("in the way\n")
-        await answer(client, accepted.session_id)
+        await answer(client, accepted.session_id, "reject")
         events = await ended(client, accepted.session_id)
         assert data_of(events, "run.failed")[0]["stop_reason"] == "no_checkpoint"
         assert data_of(events, "checkpoint.failed")[0]["kind"] == "back"
-        assert not (repo / "asked.txt").exists()
+        assert not (repo / "more.txt").exists()
 
 
 async def test_a_run_goes_back_to_any_of_its_steps(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
