@@ -63,7 +63,7 @@ def notes(now: State, target: State, ahead: int, draft: Draft, *, whole: bool) -
     if draft.head is not None:
         found.append(_of_head(draft.head))
     elif now.head != target.head:
-        found.append(f"HEAD stays where it is: it has {ahead} commit(s) that the checkpoint's HEAD does not have.")
+        found.append(f"HEAD stays where it is; the checkpoint's HEAD does not have {_count(ahead, 'commit')} of it.")
     if not whole:
         found.append("The index stays as it is: only some paths are restored.")
     elif draft.index.note is not None:
@@ -71,12 +71,20 @@ def notes(now: State, target: State, ahead: int, draft: Draft, *, whole: bool) -
     if draft.reach == "session":
         found.append("Only what this session alone has changed since is restored; the rest is listed as kept.")
     if target.uncaptured:
-        found.append(f"{len(target.uncaptured)} path(s) were not captured at the checkpoint and stay as they are.")
+        found.append(f"Not captured at the checkpoint, so left as they are: {_count(len(target.uncaptured), 'path')}.")
     return found
 
 
 def _of_head(move: HeadMove) -> str:
     name = name_of(move.ref) if move.ref != "HEAD" else "HEAD"
     if move.forward:
-        return f"{name} goes forward again by {move.commits} commit(s)."
-    return f"{move.commits} commit(s) come off {name}; they are kept under refs/turnback/{move.kept_ref}."
+        return f"{name} goes forward again: {_commits(move.commits)} on."
+    return f"{_commits(move.commits)} off {name}; a ref keeps them, and undo brings them back."
+
+
+def _commits(number: int) -> str:
+    return f"{_count(number, 'commit')} {'comes' if number == 1 else 'come'}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

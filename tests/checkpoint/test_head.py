@@ -84,7 +84,7 @@ def test_the_branch_goes_back_and_its_old_tip_is_kept(world: World, tmp_path: Pa
     plan = planned(engine)
     assert plan.head is not None
     assert (plan.head.ref, plan.head.commits, plan.head.kept_ref) == ("refs/heads/main", 2, "ses/1o")
-    assert plan.notes == ("2 commit(s) come off main; they are kept under refs/turnback/ses/1o.",)
+    assert plan.notes == ("2 commits come off main; a ref keeps them, and undo brings them back.",)
     assert carry_out(engine, plan) is True
     assert differing(at_target(tmp_path), without_reflog(world.state())) == {}
     assert tip(world, "refs/turnback/ses/1o") == old

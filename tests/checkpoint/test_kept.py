@@ -230,7 +230,7 @@ def test_c09_c10_r25_head_stays_and_the_plan_says_how_far_it_moved(w: World) -> 
     plan = restore(engine, "ses/1", "ses/1u")
     assert plan.head_distance == 2
     assert "taken on main; you are on agent" in plan.notes[0]
-    assert "2 commit(s)" in plan.notes[1]
+    assert "2 commits" in plan.notes[1]
     assert w.git("rev-parse", "HEAD") == head
 
 
