@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import psutil
+import pytest
 
 from hub.client import HubClient
 from hub.protocol.events import Event, Live
@@ -216,6 +217,7 @@ async def test_a_run_goes_back_to_any_of_its_steps(hubs: Callable[..., HubProces
         assert [message.text for message in told.messages if message.text] == ["do it", "One.", "go on", "And on."]
 
 
+@pytest.mark.slow
 async def test_a_run_goes_back_to_where_it_left_with_calls_open(
     hubs: Callable[..., HubProcess], tmp_path: Path
 ) -> None:
