@@ -38,6 +38,17 @@ def data_of(item: Event | Live) -> Any:
     return msgspec.json.decode(item.data, type=kind) if kind else None
 
 
+FAILED_CAPTURES = {
+    "after": "what the run left is not saved",
+    "left": "what the run left before it waited is not saved",
+    "back": "what others changed while it waited is not saved",
+    "step": "this step is not saved",
+    "preimage": "an ignored file is not saved before it is written",
+    "hook": "the hook checkpoint_before failed",
+}
+"""What is told of a capture that failed, by its kind; of all others, that there is no checkpoint."""
+
+
 class Renderer:
     """Draws one session. `prompts`: also show what people say; else only what they say to a run in progress."""
 
@@ -201,7 +212,8 @@ class Renderer:
             yield _line(f"  ⛁ checkpoint {data.checkpoint_id} · {plural(data.files, 'file')}{missing}", "dim")
 
     def _no_checkpoint(self, event: Event, data: events.CheckpointFailed) -> Iterator[Text]:
-        yield _line(f"  no checkpoint ({data.code}): {clean_line(data.reason)}", "bold yellow")
+        what = FAILED_CAPTURES.get(data.kind, "no checkpoint")
+        yield _line(f"  {what} ({data.code}): {clean_line(data.reason)}", "bold yellow")
 
     def _restored(self, event: Event, data: events.RestoreCommitted) -> Iterator[Text]:
         deed = RESTORED.get(data.direction, RESTORED["restore"])
