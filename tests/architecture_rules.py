@@ -52,6 +52,8 @@ IMPURE = frozenset(
 
 LATE: Mapping[tuple[str, str], str] = {
     ("hub/checkpoint/repository.py", "git"): "GitPython is imported at the first capture, not at every start",
+    ("hub/daemon/models.py", "hub.agent.scripted"): "only a run that plays a scenario needs YAML",
+    ("hub/daemon/worktrees.py", "hub.checkpoint.units"): "a hub is ready before the engine is loaded",
     ("hub/store/migrations/__init__.py", "importlib.import_module"): "a current database loads no migration",
     ("hub/agent/worker.py", "litellm"): "costs seconds, and its settings must stand in the environment before it",
     ("hub/__main__.py", "hub.daemon.app"): "a wrong setting is told before the daemon's rooms are loaded",

@@ -97,6 +97,7 @@ class App:
         self._publish(identity, token)
         self._stack.callback(discovery.withdraw, home, identity.boot_id)
         self.dispatcher.start()
+        self.tasks.start(self.services.worktrees.warm(), "warm")
         self.tasks.start(housekeeping.keep_house(self.services), "housekeeping")
         self._ready = True
         log.info("ready", extra={"url": self.url, "boot_id": identity.boot_id, "version": __version__})

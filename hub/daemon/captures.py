@@ -5,14 +5,16 @@ nothing is written uncaptured. So what differs from `before` or `back` to the ne
 Not promised: a step for every batch; one that fails or would take too long is left out.
 """
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hub.agent.tools.base import ToolFailure
-from hub.checkpoint.units import Units
 from hub.daemon import hooks
 from hub.daemon.modes import OFF
 from hub.daemon.running import Running, RunOver
@@ -22,6 +24,9 @@ from hub.errors import TurnbackError
 from hub.store import calls, checkpoints, messages, runs
 from hub.store.checkpoints import AFTER_KINDS, BEFORE_KINDS, Bond
 from hub.store.database import Transaction
+
+if TYPE_CHECKING:
+    from hub.checkpoint.units import Units
 
 STEP_LIMIT_S = 0.5
 """With steps = auto, a worktree whose last capture took longer gets none."""

@@ -1,15 +1,20 @@
 """Models by name: which one a run uses, whether it can be had, and the worker process behind all but scripted ones."""
 
+from __future__ import annotations
+
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hub.agent.model import Model
 from hub.agent.remote import LitellmModel, ModelSettings, WorkerProcess
-from hub.agent.scripted import Scenario, ScriptedModel, load_scenario
 from hub.daemon.children import Children
 from hub.daemon.logs import redactor
 from hub.errors import UsageError
 from hub.settings import Secret, Settings
+
+if TYPE_CHECKING:
+    from hub.agent.scripted import Scenario
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +69,15 @@ class Models:
         """Return a model. Raises UsageError as `check` does."""
         self.check(name)
         if name.startswith(SCRIPTED):
+            from hub.agent.scripted import ScriptedModel
+
             return ScriptedModel(self._scenario(name), f"{SCRIPTED}{scenario_path(name).name}")
         return LitellmModel(self._the_worker(), self._model_settings(name))
 
     def _scenario(self, name: str) -> Scenario:
         """Return a scenario, read again only when its file has changed."""
+        from hub.agent.scripted import load_scenario
+
         path = scenario_path(name)
         try:
             found = path.stat()

@@ -1,20 +1,22 @@
 """Worktrees: one checkpoint engine and one thread for each, so that git never holds up the event loop."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import functools
 import hashlib
+import importlib
 import itertools
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hub.checkpoint.units import Units
 from hub.checkpoint.values import Checkpoint, CheckpointError, Mark, Plan
 from hub.clock import Clock
 from hub.daemon.bus import Bus
@@ -26,11 +28,15 @@ from hub.ids import new_id
 from hub.protocol.views import UncapturedView
 from hub.store.checkpoints import BEFORE_KINDS, WITHIN_KINDS, Bond, Captured
 
+if TYPE_CHECKING:
+    from hub.checkpoint.units import Units
+
 T = TypeVar("T")
 
 OPEN_LIMIT = 64
 """Engines kept open; the one unused for longest is closed first."""
 NAME_TRIES = 50
+WARM_AFTER_S = 1.0
 PREVIEWED = "preview/0u"
 """The undo point that a preview speaks of and never makes."""
 UNSETTLED = ("restore_in_progress", "restore_unfinished")
@@ -109,6 +115,11 @@ class Worktrees:
         self._threads: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
         self._engines: dict[str, Units] = {}
 
+    async def warm(self) -> None:
+        """Load the engine when the hub has been ready for a moment, so that the first run need not wait for that."""
+        await asyncio.sleep(WARM_AFTER_S)
+        await asyncio.to_thread(importlib.import_module, "hub.checkpoint.units")
+
     async def locate(self, directory: str) -> str:
         """Return the worktree that a directory lies in. Raises UsageError: not_a_directory, not_a_repository …"""
         path = Path(directory)
@@ -170,6 +181,8 @@ class Worktrees:
     def _open(self, directory: Path) -> Units:
         """Return the engine of a worktree; a folder without git has its checkpoints among ours."""
         stores = self._stores
+        from hub.checkpoint.units import Units
+
         return Units.open([directory], owner=stores.owner, shadow=stores.folder, always_shadow=stores.always_shadow)
 
     def _thread(self, worktree: str) -> ThreadPoolExecutor:
