@@ -63,7 +63,7 @@ LATE: Mapping[tuple[str, str], str] = {
 
 ENVIRONMENT: Mapping[str, str] = {
     "hub/settings.py": "the one reader",
-    "hub/checkpoint/user_settings.py": "where git itself looks for the user's settings; nothing of ours is set by it",
+    "hub/checkpoint/stores/user_settings.py": "where git looks for the user's settings; none of ours is read",
     "hub/agent/worker.py": "a process of its own: its keys come in its environment, litellm's switches go there",
 }
 

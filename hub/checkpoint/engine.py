@@ -12,24 +12,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hub.checkpoint import trees
-from hub.checkpoint.elsewhere import linked_worktree
+from hub.checkpoint.capture.snapshot import Snapshot, Snapshots
+from hub.checkpoint.capture.worktree import Progress
 from hub.checkpoint.failures import check_there, told
 from hub.checkpoint.folder_lock import FolderLock
-from hub.checkpoint.journal import DONE, PLAN, Transaction
-from hub.checkpoint.keeping import Keeping
-from hub.checkpoint.meta import Part, State
-from hub.checkpoint.parts import Parts, Seen, joined_digest, no_parts, not_seen
-from hub.checkpoint.plans import Plans, Wish
-from hub.checkpoint.records import Broken, Found, Records, checkpoint_of, describe, told_broken
-from hub.checkpoint.restore import Restorer, applied
-from hub.checkpoint.settling import Settler
-from hub.checkpoint.shadow import store_for
-from hub.checkpoint.side import Store
-from hub.checkpoint.snapshot import Snapshot, Snapshots
+from hub.checkpoint.joined.parts import Parts, Seen, joined_digest, no_parts, not_seen
+from hub.checkpoint.keeping.calls import Keeping
+from hub.checkpoint.restoring.elsewhere import linked_worktree
+from hub.checkpoint.restoring.journal import DONE, PLAN, Transaction
+from hub.checkpoint.restoring.plans import Plans, Wish
+from hub.checkpoint.restoring.restore import Restorer, applied
+from hub.checkpoint.restoring.settling import Settler
+from hub.checkpoint.stores import trees
+from hub.checkpoint.stores.meta import Part, State
+from hub.checkpoint.stores.records import Broken, Found, Records, checkpoint_of, describe, told_broken
+from hub.checkpoint.stores.shadow import store_for
+from hub.checkpoint.stores.side import Store
+from hub.checkpoint.stores.writing import Hole, Writer
 from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
-from hub.checkpoint.worktree import Progress
-from hub.checkpoint.writing import Hole, Writer
 from hub.errors import ConflictError, NotFoundError, UsageError
 
 LOCK_WAIT_S = 5.0

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hub.checkpoint.renames import Place
+from hub.checkpoint.restoring.renames import Place
 
 CHUNK = 1 << 20
 PERMISSIONS = 0o7777

@@ -14,22 +14,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from hub.checkpoint import unit_verify
+from hub.checkpoint.capture.worktree import Progress
 from hub.checkpoint.engine import BUDGET_S, LOCK_WAIT_S, Engine
-from hub.checkpoint.export import Exported
-from hub.checkpoint.meta import Part
-from hub.checkpoint.mirrors import Mirrors
-from hub.checkpoint.parts import Seen, part_ref
-from hub.checkpoint.plans import Wish
-from hub.checkpoint.retention import Limits, Pruned
-from hub.checkpoint.unit_captures import Captures, Written
-from hub.checkpoint.unit_discovery import Family, Opening, Roll
-from hub.checkpoint.unit_plans import Planning
-from hub.checkpoint.unit_restores import Restores
-from hub.checkpoint.unit_values import below, by_place, changes_in, narrowed
+from hub.checkpoint.joined import verify as unit_verify
+from hub.checkpoint.joined.captures import Captures, Written
+from hub.checkpoint.joined.discovery import Family, Opening, Roll
+from hub.checkpoint.joined.parts import Seen, part_ref
+from hub.checkpoint.joined.plans import Planning
+from hub.checkpoint.joined.restores import Restores
+from hub.checkpoint.joined.values import below, by_place, changes_in, narrowed
+from hub.checkpoint.keeping.export import Exported
+from hub.checkpoint.keeping.mirrors import Mirrors
+from hub.checkpoint.keeping.retention import Limits, Pruned
+from hub.checkpoint.keeping.verify import Verified
+from hub.checkpoint.restoring.plans import Wish
+from hub.checkpoint.stores.meta import Part
 from hub.checkpoint.values import Applied, Change, Checkpoint, Kept, Mark, OnConflict, Plan, Reach, Recovered
-from hub.checkpoint.verify import Verified
-from hub.checkpoint.worktree import Progress
 from hub.errors import RefusedError
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
-from hub.checkpoint.retention import Limits, Pruned
+from hub.checkpoint.keeping.retention import Limits, Pruned
 from hub.daemon.hooks import forget
 from hub.daemon.services import Services
 from hub.daemon.worktrees import series_of

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from hub.checkpoint import worktree
+from hub.checkpoint.capture import worktree
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.writing import Writer
+from hub.checkpoint.stores.writing import Writer
 from hub.errors import TurnbackError
 from tests.checkpoint.world import ENVIRONMENT, World, differing, restore
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.checkpoint import renames
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.restoring import renames
 from hub.checkpoint.values import Applied, CheckpointError, FilesMoved, OnConflict, Plan
 from hub.errors import ConflictError
 from tests.checkpoint.world import World, differing, restore

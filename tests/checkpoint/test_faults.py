@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hub.checkpoint import renames
 from hub.checkpoint.engine import Engine
+from hub.checkpoint.restoring import renames
 from hub.errors import RefusedError
 from tests.checkpoint.world import World, differing, restore
 from tests.faults.killing import killed

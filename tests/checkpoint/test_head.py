@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hub.checkpoint.capture.operations import head_of
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.operations import head_of
 from hub.checkpoint.values import Plan
 from hub.errors import ConflictError, RefusedError, TurnbackError, UsageError
 from tests.checkpoint.world import World, differing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.checkpoint import worktree
+from hub.checkpoint.capture import worktree
 from hub.checkpoint.values import Plan
 from hub.errors import RefusedError
 from tests.checkpoint.cases import conflict

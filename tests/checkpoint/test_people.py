@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from hub.checkpoint import known
-from hub.checkpoint import restore as restores
+from hub.checkpoint.capture import known
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.journal import Operation
-from hub.checkpoint.moves import Ground
+from hub.checkpoint.restoring import restore as restores
+from hub.checkpoint.restoring.journal import Operation
+from hub.checkpoint.restoring.moves import Ground
 from hub.checkpoint.values import CheckpointError, Plan
 from hub.errors import ConflictError, RefusedError
 from tests.checkpoint.world import World, differing, lost, restore

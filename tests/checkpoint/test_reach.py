@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from hub.checkpoint.authors import Interval, authors_of, choose_reach, is_only, owner_between, since, why_kept
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.trees import differences_of
+from hub.checkpoint.restoring.authors import Interval, authors_of, choose_reach, is_only, owner_between, since, why_kept
+from hub.checkpoint.stores.trees import differences_of
 from hub.checkpoint.values import Mark, Plan
 from hub.errors import UsageError
 from tests.checkpoint.world import World, differing

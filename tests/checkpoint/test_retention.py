@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.retention import Doomed, Held, Limits, name_of, prunable
+from hub.checkpoint.keeping.retention import Doomed, Held, Limits, name_of, prunable
 from hub.clock import iso
 from hub.errors import NotFoundError, TurnbackError, UsageError
 from tests.checkpoint.world import World

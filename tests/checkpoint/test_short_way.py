@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hub.checkpoint.adding import Adder
+from hub.checkpoint.capture.adding import Adder
+from hub.checkpoint.capture.finding import Finder
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.finding import Finder
 from tests.checkpoint.world import World, restore
 
 STEPS = 25

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.retention import Limits
+from hub.checkpoint.keeping.retention import Limits
+from hub.checkpoint.keeping.verify import Verified
 from hub.checkpoint.units import Units
-from hub.checkpoint.verify import Verified
 from hub.errors import NotFoundError, TurnbackError
 from tests.checkpoint.world import World, restore
 from tests.faults import killing

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from hub.checkpoint.engine import Engine
-from hub.checkpoint.retention import Limits
+from hub.checkpoint.keeping.retention import Limits
 from hub.checkpoint.values import Plan
 from tests.checkpoint.world import World, differing, restore
 from tests.faults.killing import Act, fork, killed, steps_of

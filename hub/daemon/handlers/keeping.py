@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from hub.checkpoint.retention import Limits, Pruned
-from hub.checkpoint.verify import Verified
+from hub.checkpoint.keeping.retention import Limits, Pruned
+from hub.checkpoint.keeping.verify import Verified
 from hub.daemon import pruning
 from hub.daemon.calls import Caller, Handlers, Seal
 from hub.daemon.handlers import places

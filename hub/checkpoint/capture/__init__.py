@@ -1,0 +1,1 @@
+"""How the present state of a worktree is found and read."""

@@ -1,0 +1,1 @@
+"""Several units as one: roots, submodules, nested repositories."""

@@ -1,0 +1,1 @@
+"""How checkpoints are looked after: protected, pruned, proven, carried away."""

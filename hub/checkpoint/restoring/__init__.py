@@ -1,0 +1,1 @@
+"""How a restore is planned, carried out, and taken back."""

@@ -1,0 +1,1 @@
+"""Where checkpoints lie: the side git directory or the shadow store, objects, refs, what a checkpoint says."""

@@ -1,0 +1,209 @@
+"""Where a capture's new objects lie until they are durable: then they move into the user's object store, all at once.
+
+Making many small files durable one by one costs more than all the rest of a capture; here their contents go to the disk
+together, followed by one sync. Invariant: nothing is moved into the user's store that is not on the disk yet. What a
+machine that stopped has left here is dropped, for it may be torn. Not promised: durability of anything here before
+`settle`; git of our side sees these objects as if they were in the store.
+"""
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from hub.checkpoint.files import write_plainly
+from hub.checkpoint.stores.objects import Object, is_loose
+from hub.checkpoint.stores.packs import write_pack
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT, PACKS, SETTLING = b"boot", b"pack", b"settling"
+UNFINISHED = re.compile(rb"tmp_obj_([0-9a-f]{38}|[0-9a-f]{62})")
+FAN = 2
+"""So many letters of an object's id name the directory it lies in."""
+MANY = 2000
+"""So many objects of ours may wait for `settle`."""
+COMPRESSION = 1
+AT_ONCE = 512
+"""How many files are open at a time."""
+START, COMPLETE = 2, 7
+"""Of `sync_file_range`: begin to write, and wait until it is done."""
+
+_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
+
+
+class Incoming:
+    """The place for new objects of one worktree, and the store they go to. Its lock is held by the caller.
+
+    `shared` are permission bits that our own objects must have besides those that the umask leaves.
+    """
+
+    def __init__(self, place: bytes, store: bytes) -> None:
+        self._place = place
+        self._store = store
+        self.shared = 0
+        self._ours: list[Object] = []
+        self._packs: list[bytes] = []
+        self._begun: dict[str, tuple[bytes, bytes]] = {}
+
+    def prepare(self) -> bool:
+        """Make the place; return False if objects of an earlier boot had to be dropped, which may be missing now."""
+        boot = BOOT_ID.read_bytes() if BOOT_ID.exists() else b""
+        os.makedirs(self._place, mode=0o700, exist_ok=True)
+        self._begun.clear()
+        if os.path.exists(os.path.join(self._place, SETTLING)):
+            self._sweep()
+        mark = os.path.join(self._place, BOOT)
+        try:
+            with open(mark, "rb") as stream:
+                known = stream.read()
+        except FileNotFoundError:
+            known = None
+        if known == boot != b"":
+            return True
+        torn = [*self._fans(), *(name for name in os.listdir(self._place) if name == PACKS)]
+        for name in torn:
+            shutil.rmtree(os.path.join(self._place, name))
+        write_plainly(mark, boot)
+        return not torn
+
+    def put(self, objects: Iterable[Object]) -> None:
+        """Add objects that we made ourselves; git sees them after `settle`."""
+        self._ours += objects
+
+    def put_for_git(self, objects: Sequence[Object], algorithm: str) -> None:
+        """Add objects so that git of our side sees them at once."""
+        if len(self._ours) > MANY:
+            self.settle()
+        if objects:
+            folder = os.path.join(self._place, PACKS)
+            os.makedirs(folder, exist_ok=True)
+            self._packs += write_pack(folder, objects, algorithm)
+            self._ours += objects
+
+    def begin(self) -> None:
+        """Begin to write our own objects into the store, under names that git passes over; `settle` ends it."""
+        fresh = {
+            one.oid: one for one in self._ours if one.oid not in self._begun and not is_loose(self._store, one.oid)
+        }
+        if fresh:
+            write_plainly(os.path.join(self._place, SETTLING), b"")
+            self._begun |= {oid: self._written(one) for oid, one in fresh.items()}
+
+    def settle(self) -> None:
+        """Make all objects here durable and move them into the store."""
+        self.begin()
+        own = set(self._packs)
+        moves = [*self._loose(), *self._begun.values()]
+        moves += [(source, target) for source, target in self._whole_packs() if source not in own]
+        for start in range(0, len(moves), AT_ONCE):
+            _flush([source for source, _ in moves[start : start + AT_ONCE]])
+        for source, target in moves:
+            _move(source, target)
+        for path in own:
+            if os.path.exists(path):
+                os.unlink(path)
+        self._ours, self._packs, self._begun = [], [], {}
+        if os.path.exists(os.path.join(self._place, SETTLING)):
+            os.unlink(os.path.join(self._place, SETTLING))
+
+    def _sweep(self) -> None:
+        """Remove what a killed process has not finished to write into the store."""
+        for fan in (b"%02x" % number for number in range(256)):
+            folder = os.path.join(self._store, fan)
+            for name in os.listdir(folder) if os.path.isdir(folder) else ():
+                if UNFINISHED.fullmatch(name):
+                    os.unlink(os.path.join(folder, name))
+        os.unlink(os.path.join(self._place, SETTLING))
+
+    def _fans(self) -> list[bytes]:
+        return [name for name in os.listdir(self._place) if len(name) == FAN]
+
+    def _loose(self) -> Iterator[tuple[bytes, bytes]]:
+        for fan in self._fans():
+            yield from self._in(fan)
+
+    def _whole_packs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield packs, each followed by its index; remove those without one."""
+        for source, target in self._in(PACKS):
+            if os.path.exists(os.path.splitext(source)[0] + b".idx"):
+                yield source, target
+            else:
+                os.unlink(source)
+
+    def _in(self, folder: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the files of a folder, each with its place in the store; of packs the index comes last."""
+        source, target = os.path.join(self._place, folder), os.path.join(self._store, folder)
+        names = [name for name in os.listdir(source) if not name.startswith(b"tmp_")] if os.path.isdir(source) else []
+        if names and not os.path.isdir(target):
+            self._make_folder(target)
+        for name in sorted(names, reverse=True):
+            yield os.path.join(source, name), os.path.join(target, name)
+
+    def _written(self, one: Object) -> tuple[bytes, bytes]:
+        """Write an object into the store under a name that git passes over; return that and its true name."""
+        fan = os.path.join(self._store, one.oid[:FAN].encode())
+        name = one.oid[FAN:].encode()
+        temporary = os.path.join(fan, b"tmp_obj_" + name)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            descriptor = os.open(temporary, flags, 0o444)
+        except FileNotFoundError:
+            self._make_folder(fan)
+            descriptor = os.open(temporary, flags, 0o444)
+        with open(descriptor, "wb") as stream:
+            head = f"{one.kind} {len(one.content)}\0".encode()
+            stream.write(zlib.compress(head + one.content, COMPRESSION))
+            if self.shared:
+                os.fchmod(descriptor, os.fstat(descriptor).st_mode & 0o777 | self.shared)
+            stream.flush()
+            _range(descriptor, START)
+        return temporary, os.path.join(fan, name)
+
+    def _make_folder(self, path: bytes) -> None:
+        os.mkdir(path)
+        shutil.copymode(self._store, path)  # who shares the store shares its directories
+
+
+def _move(source: bytes, target: bytes) -> None:
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _carry_over(source, target)
+
+
+def _carry_over(source: bytes, target: bytes) -> None:
+    """Move a file to another file system, durably."""
+    temporary = target + b".tmp"
+    shutil.copy2(source, temporary)
+    with open(temporary, "rb") as stream:
+        os.fsync(stream.fileno())
+    os.rename(temporary, target)
+    os.unlink(source)
+
+
+def _range(descriptor: int, step: int) -> None:
+    if _RANGE is not None:
+        _RANGE(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(step))
+
+
+def _flush(paths: Sequence[bytes]) -> None:
+    """Bring files to the disk: contents together, then one sync that also covers their names."""
+    descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
+    try:
+        if _RANGE is None:
+            for descriptor in descriptors:
+                os.fsync(descriptor)
+            return
+        for step in (START, COMPLETE):
+            for descriptor in descriptors:
+                _range(descriptor, step)
+        os.fsync(descriptors[-1])
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
