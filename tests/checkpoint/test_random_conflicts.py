@@ -133,6 +133,12 @@ def test_random_conflicts(
     check(first, second, aims, moment, mode, final)
 
 
+def test_a_folder_that_was_made_meanwhile_keeps_its_bits() -> None:
+    first: list[Act] = [("write", b"a", b"", 0o644), ("rename", b"a", b"x.log/a")]
+    second: list[Act] = [("write", name, b"", 0o644) for name in (b"a", b"b", b"x.log")]
+    check(first, second, [("write", 3, b"")], -1, "abort", final=False)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @settings(SETTINGS, max_examples=250)

@@ -89,7 +89,8 @@ class Steps:
 
     def move(self) -> None:
         old, new = self.w.path(self.chance.choice(FOLDERS[1:])), self.w.path(self.chance.choice(FOLDERS[1:]))
-        if os.path.isdir(old) and not os.path.lexists(new) and os.path.isdir(os.path.dirname(new.rstrip(b"/"))):
+        free = not os.path.lexists(new) and os.path.isdir(os.path.dirname(new.rstrip(b"/")))
+        if free and os.path.isdir(old) and not new.startswith(old):
             os.rename(old, new.rstrip(b"/"))
 
     def link(self) -> None:

@@ -16,7 +16,7 @@ from hub.checkpoint.restoring.volumes import volume_of
 from hub.checkpoint.values import CheckpointError
 
 PLAN, APPLIED, DONE = b"plan.json", b"applied", b"done.json"
-Kind = Literal["delete", "rmdir", "displace", "clear", "mkdir", "write", "create", "chmod"]
+Kind = Literal["delete", "rmdir", "displace", "clear", "mkdir", "write", "create", "chmod", "bits"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):

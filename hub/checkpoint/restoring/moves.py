@@ -20,6 +20,8 @@ from hub.checkpoint.values import Kept, show
 
 PERMISSIONS = 0o7777
 PRIVATE = 0o700
+WRITABLE = 0o300
+"""The bits without which its owner cannot change what a directory holds."""
 _BLOCKED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EEXIST)
 
 
@@ -332,6 +334,13 @@ def _unset_bits(ground: Ground, op: Operation, place: Place) -> bool:
     return True
 
 
+def _unset_made_bits(ground: Ground, op: Operation, place: Place) -> bool:
+    """Make a folder that we made writable again, so that it can be emptied; one that somebody else made stays as is."""
+    if op.new_mode & WRITABLE != WRITABLE:
+        _change_bits(place, op.new_mode, op.old_mode)
+    return True
+
+
 _DO: dict[str, Callable[[Ground, Operation, Place, bool], bool]] = {
     "delete": _delete,
     "rmdir": _remove_folder,
@@ -341,6 +350,7 @@ _DO: dict[str, Callable[[Ground, Operation, Place, bool], bool]] = {
     "write": _write,
     "create": _create,
     "chmod": _set_bits,
+    "bits": _set_bits,
 }
 _UNDO: dict[str, Callable[[Ground, Operation, Place], bool]] = {
     "delete": _undelete,
@@ -351,6 +361,7 @@ _UNDO: dict[str, Callable[[Ground, Operation, Place], bool]] = {
     "write": _unwrite,
     "create": _uncreate,
     "chmod": _unset_bits,
+    "bits": _unset_made_bits,
 }
 
 

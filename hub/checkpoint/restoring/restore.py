@@ -30,7 +30,6 @@ from hub.checkpoint.values import (
     CheckpointError,
     Conflict,
     FilesMoved,
-    Folder,
     Kept,
     OnConflict,
     Plan,
@@ -323,13 +322,9 @@ def operations(plan: Plan, inodes: dict[bytes, int], cleared: Sequence[Operation
         kind: Literal["write", "create"] = "write" if number < len(plan.writes) else "create"
         yield _step(kind, step, contents.slot_name(number), inodes[step.name])
     for folder in reversed(plan.made_dirs):
-        yield _bits(folder, PRIVATE)
+        yield Operation(kind="bits", name=folder.name, old_mode=PRIVATE, new_mode=folder.new_mode or 0)
     for folder in plan.changed_dirs:
-        yield _bits(folder, folder.old_mode or 0)
-
-
-def _bits(folder: Folder, old_mode: int) -> Operation:
-    return Operation(kind="chmod", name=folder.name, old_mode=old_mode, new_mode=folder.new_mode or 0)
+        yield Operation(kind="chmod", name=folder.name, old_mode=folder.old_mode or 0, new_mode=folder.new_mode or 0)
 
 
 def _step(kind: Literal["delete", "write", "create"], step: Step, slot: bytes, inode: int) -> Operation:
