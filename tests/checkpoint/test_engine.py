@@ -238,6 +238,17 @@ def test_progress_is_told(w: World) -> None:
     assert ("files", 5, 5) in told
 
 
+def test_what_was_written_for_the_index_may_be_pruned(w: World) -> None:
+    engine = w.engine()
+    w.git("update-index", "--skip-worktree", "a.txt")
+    engine.capture("ses/1", labels={})
+    engine.forget(["ses/1"])
+    w.git("gc", "-q", "--prune=now")
+    w.put("a new file", b"so that there is something to write")
+    engine.capture("ses/2", labels={})
+    assert engine.verify(deep=True).is_sound
+
+
 def test_not_a_directory_and_not_a_repository(tmp_path: Path) -> None:
     assert code_of(Engine.open, tmp_path / "none") == "not_a_directory"
     with pytest.raises(UsageError) as refused:

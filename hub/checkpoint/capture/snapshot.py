@@ -117,8 +117,9 @@ class Snapshots:
         return sorted(self._ground.index.ignored(names) - self.index().names)
 
     def forget_index(self) -> None:
-        """Drop the private index, so that every file is read anew."""
+        """Drop the private index and what is known of the user's, so that everything is read and written anew."""
         self._ground.forget()
+        self._indexes.forget()
 
     def _take(self, progress: Progress, forced: Collection[bytes]) -> Snapshot:
         if not self._store.incoming.prepare():

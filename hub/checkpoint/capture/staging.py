@@ -60,6 +60,10 @@ class IndexReader:
             self._last = self._read()
         return self._last
 
+    def forget(self) -> None:
+        """Read the index anew at the next call: objects that were written for it may have been pruned."""
+        self._last = None
+
     def _read(self) -> Staged:
         copy = self._store.index_copy
         if os.path.lexists(copy):
