@@ -5,6 +5,7 @@ Invariant: nothing is deleted, and what somebody else has ended meanwhile stays 
 """
 
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 
 import sqlalchemy as sa
 
@@ -68,20 +69,21 @@ def put_aside(tx: Transaction, restore_id: str, hanging: Sequence[HangingView]) 
 
 def of(conn: sa.Connection, restore_id: str) -> list[HangingView]:
     """Return what a restore has suspended and an undo would bring back, the last suspended first."""
+    since = one(conn, schema.restores, "restore", restore_id).committed_at
     query = sa.select(suspensions).where(suspensions.c.restore_id == restore_id)
     listed = [HangingView(kind=row.kind, id=row.item_id, text=row.told) for row in conn.execute(query)]
     order = list(_SUSPEND)
     return sorted(
-        (item for item in listed if _is_suspended(conn, item)),
+        (item for item in listed if _is_suspended(conn, item, since)),
         key=lambda item: (-order.index(item.kind), item.id),
     )
 
 
-def _is_suspended(conn: sa.Connection, item: HangingView) -> bool:
-    table = _TABLES[item.kind]
-    row = one(conn, table, item.kind, item.id)
+def _is_suspended(conn: sa.Connection, item: HangingView, since: datetime) -> bool:
+    """Return whether a thing is as its restore left it; a grant bears the moment of the restore, nobody's own."""
+    row = one(conn, _TABLES[item.kind], item.kind, item.id)
     if item.kind == "grant":
-        return row.revoked_at is not None
+        return bool(row.revoked_at == since)
     return bool(row.state == ("interrupted" if item.kind == "run" else "suspended"))
 
 

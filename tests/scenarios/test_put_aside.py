@@ -142,6 +142,25 @@ async def test_a_grant_for_the_session_goes_with_the_run_that_asked_for_it(
         assert await client.call("grant.list") == [granted]
 
 
+async def test_a_grant_that_was_revoked_meanwhile_does_not_come_back(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = make_repo(tmp_path / "repo")
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        accepted = await submit(client, repo, scenario(tmp_path / "asks.yaml", ASKS))
+        await collect(client, accepted.session_id, {"run.waiting"})
+        (asked,) = await client.call("approval.list")
+        await client.call("approval.answer", approval_id=asked.id, decision="allow_session")
+        await ended(client, accepted.session_id)
+        (granted,) = await client.call("grant.list")
+        await client.call("checkpoint.restore", checkpoint_id=await before(client, accepted.session_id, 1))
+        await client.call("grant.revoke", grant_id=granted.id)
+        undone = await client.call("checkpoint.undo", session_id=accepted.session_id)
+        assert undone.resumed == []
+        assert await client.call("grant.list") == []
+
+
 async def test_the_model_is_told_which_files_were_turned_back(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     hub = await hubs().start()
