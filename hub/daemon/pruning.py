@@ -3,11 +3,13 @@
 On request, and by itself: once an hour in each worktree that has had captures since, while nobody writes there.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hub.checkpoint.keeping.retention import Limits, Pruned
 from hub.daemon.hooks import forget
@@ -16,6 +18,9 @@ from hub.daemon.worktrees import series_of
 from hub.errors import TurnbackError
 from hub.store import checkpoints, sessions
 from hub.store.database import Transaction
+
+if TYPE_CHECKING:
+    from hub.checkpoint.units import Units
 
 log = logging.getLogger(__name__)
 
@@ -30,21 +35,35 @@ async def prune(services: Services, worktree: str, limits: Limits, *, dry_run: b
 
 
 async def note_gone(services: Services, worktree: str, tell: Callable[[Transaction, dict[str, str]], T]) -> T:
-    """Note which checkpoints are gone, also those of an earlier time that nobody noted.
+    """Note which checkpoints were pruned, also those of an earlier time that nobody noted.
 
+    What is merely not found is not noted: the repository may have been moved away, and come back.
     `tell` is called in the same transaction with ids by ref; its value is returned.
     """
-    left = await services.worktrees.work(worktree, lambda engine: {found.ref for found in engine.list()})
+    known = await services.database.read(lambda conn: checkpoints.unpruned(conn, worktree))
+    gone = await services.worktrees.work(worktree, lambda engine: _pruned_among(engine, known))
 
     def store(tx: Transaction) -> tuple[T, set[str]]:
         ids = checkpoints.ids_by_ref(tx.conn, worktree)
-        gone = [ref for ref in ids if ref not in left]
         checkpoints.pruned(tx, worktree, gone)
         return tell(tx, ids), {ids[ref] for ref in gone}
 
-    told, gone = await services.database.write(store)
-    await asyncio.to_thread(forget, services.settings.hooks, gone)
+    told, forgotten = await services.database.write(store)
+    await asyncio.to_thread(forget, services.settings.hooks, forgotten)
     return told
+
+
+def _pruned_among(engine: Units, refs: Sequence[str]) -> list[str]:
+    there = {found.ref for found in engine.list()}
+    return [ref for ref in refs if ref not in there and _was_pruned(engine, ref)]
+
+
+def _was_pruned(engine: Units, ref: str) -> bool:
+    try:
+        engine.get(ref)
+    except TurnbackError as error:
+        return error.code == "checkpoint_pruned"
+    return False
 
 
 class Pruner:

@@ -279,6 +279,12 @@ def worktrees_since(conn: sa.Connection, since: datetime | None) -> set[str]:
     return set(conn.execute(query).scalars())
 
 
+def unpruned(conn: sa.Connection, worktree: str) -> list[str]:
+    """Return the names of a worktree's refs whose checkpoints are not known to be gone."""
+    query = sa.select(checkpoints.c.ref).where(checkpoints.c.worktree == worktree, checkpoints.c.pruned_at.is_(None))
+    return list(conn.execute(query).scalars())
+
+
 def ids_by_ref(conn: sa.Connection, worktree: str) -> dict[str, str]:
     """Return the ids of a worktree's checkpoints by the names of their refs."""
     query = sa.select(checkpoints.c.ref, checkpoints.c.id).where(checkpoints.c.worktree == worktree)

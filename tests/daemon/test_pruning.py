@@ -43,3 +43,18 @@ async def test_a_worktree_is_pruned_once_nobody_writes_there(tmp_path: Path) -> 
         await client.call("checkpoint.list")
         await pruner.work()
         assert services.admission.holder(str(repo)) is None
+
+
+async def test_what_is_not_found_was_not_pruned(tmp_path: Path) -> None:
+    """A hub that meets the folder without its repository must not say that the checkpoints are gone for good."""
+    repo, model = make_repo(tmp_path / "repo"), scenario(tmp_path / "s.yaml", "turns: [{text: fine}]")
+    async with running_app(tmp_path / "home", CONFIG) as (_, client):
+        await ended(client, (await submit(client, repo, model)).session_id)
+    (repo / ".git").rename(tmp_path / "away")
+    async with running_app(tmp_path / "home", CONFIG) as (app, client):
+        pruner = Pruner(app.services)
+        await pruner.look()
+        await pruner.work()
+        (view,) = await client.call("checkpoint.list")
+        assert view.pruned_at is None
+        assert [place.name for place in (tmp_path / "home" / "hooks").iterdir()] == [view.id]
