@@ -120,7 +120,7 @@ class Engine(Keeping):
     def diff(self, old_ref: str, new_ref: str | None, *, parts: Seen = not_seen) -> Sequence[Change]:
         """Return what differs from one checkpoint to another, or to the worktree as it is now. Raises as `get`."""
         with self._compared(old_ref, new_ref, parts) as (old, new):
-            return trees.changes(self._store.side, old, new)
+            return trees.changes(self._store.reader, old, new)
 
     def patch(
         self,

@@ -4,6 +4,7 @@ Invariant: what is read, hashed or renamed lies inside the worktree, whatever ot
 """
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
@@ -19,6 +20,10 @@ _PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 REGULAR, EXECUTABLE, LINK, SUBMODULE = 0o100644, 0o100755, 0o120000, 0o160000
 """Git's modes."""
+START, COMPLETE = 2, 7
+"""Of `sync_file_range` (Linux): begin to write, and wait until it is done."""
+_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
+CAN_WRITE_BACK = _RANGE is not None
 
 
 class Found(NamedTuple):
@@ -145,3 +150,9 @@ def write_plainly(path: bytes, content: bytes) -> None:
     with open(temporary, "wb") as stream:
         stream.write(content)
     os.rename(temporary, path)
+
+
+def write_back(descriptor: int, step: int) -> None:
+    """Have a file's content written, where the system can do that apart from making it durable."""
+    if _RANGE is not None:
+        _RANGE(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(step))

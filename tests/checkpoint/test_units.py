@@ -186,7 +186,7 @@ def test_a_single_unit_costs_no_git_process_more(tmp_path: Path, monkeypatch: py
     units.finish(plan.txid)
     units.recover(lambda _: False)
     units.forget(["ses/0u"])
-    assert count() == inside > 30
+    assert count() == inside > 20
 
 
 CALLS: tuple[Callable[[Any], Any], ...] = (

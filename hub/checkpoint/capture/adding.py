@@ -72,13 +72,13 @@ class Adder:
         self._gone = frozenset(work.removals) if len(names) <= AT_ONCE else None
         for start in range(0, len(names), AT_ONCE):
             self._progress("files", work.present + start, work.present + len(names))
-            self._take_in(names[start : start + AT_ONCE], since_ns)
+            self._take_in(names[start : start + AT_ONCE], work.anew, since_ns)
             if self._untracked_bytes > self._limits.total and not work.whole:
                 raise Doubt
         if names:
             self._progress("files", work.present + len(names), work.present + len(names))
 
-    def _take_in(self, names: list[bytes], since_ns: int) -> None:
+    def _take_in(self, names: list[bytes], anew: set[bytes], since_ns: int) -> None:
         additions: dict[bytes, Look] = {}
         removals: set[bytes] = set()
         with directory(self._store.top) as root:
@@ -93,7 +93,7 @@ class Adder:
             self._remove(removals)
         if additions:
             self._check_disk(sum(one.size for one in additions.values() if one.changed_ns >= self._known.since_ns))
-            self._index.add(additions, self._store.incoming.begin)
+            self._index.add(additions, self._store.incoming.begin, anew=sorted(anew & additions.keys()))
             looked_ns = time.time_ns()
             self._note(self._read_again(additions), since_ns, looked_ns)
 
@@ -103,7 +103,9 @@ class Adder:
             return
         sizes = {name: found.size for name, found in additions.items()}
         gone = (removals | self._gone) - sizes.keys()
-        self.ahead = make_ahead(self._store.side, self._store.algorithm, self._known.tree, sizes, gone)
+        self.ahead = make_ahead(
+            self._store.top, self._store.reader, self._store.algorithm, self._known.tree, sizes, gone
+        )
         if self.ahead is not None:
             self._store.incoming.put_for_git(self.ahead.objects, self._store.algorithm)
 

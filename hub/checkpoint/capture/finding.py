@@ -24,7 +24,7 @@ from hub.checkpoint.capture.walk import (
     traits_at,
 )
 from hub.checkpoint.files import directory, git_mode, look
-from hub.checkpoint.stores.ahead import TREE, old_trees
+from hub.checkpoint.stores.reading import TREE
 from hub.checkpoint.stores.side import Store
 
 NO_FILE = (TREE, "")
@@ -34,12 +34,13 @@ NO_FILE = (TREE, "")
 class Work(msgspec.Struct, kw_only=True):
     """What is to be looked at because it may have changed, and what is to leave the private index.
 
-    `moved`: directories, ignored paths or the like are not what they were. `whole`: everything was surveyed, and
-    `present` files are in the index as they are on disk.
+    `anew` are candidates that are read whatever they are like. `moved`: directories, ignored paths or the like are not
+    what they were. `whole`: everything was surveyed, and `present` files are in the index as they are on disk.
     """
 
     candidates: set[bytes]
     removals: set[bytes]
+    anew: set[bytes] = msgspec.field(default_factory=set)
     moved: bool
     whole: bool
     present: int = 0
@@ -112,7 +113,7 @@ class Finder:
     def _unknown(self, files: dict[bytes, list[bytes]]) -> set[bytes]:
         """Return which files are not in the private index; of those that are, git says whether they differ."""
         asked = [folder for folder in files if b"\n" not in folder]
-        old = old_trees(self._store.side, self._known.tree, asked) if asked else {}
+        old = self._store.reader.folders(self._known.tree, asked) if asked else {}
         return {
             name
             for folder, names in files.items()

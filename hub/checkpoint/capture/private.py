@@ -15,6 +15,8 @@ from hub.checkpoint.stores.side import Store
 MANY = 2_000
 """From this many files on, their contents are written as one pack: a third of the time, a fraction of the space."""
 AS_PACK = ("-c", "core.bigFileThreshold=1")
+WORDS_BYTES = 50_000
+"""So many bytes of names stand on a command line."""
 DIFFERENT = ("diff-files", "-z", "--name-only")
 
 
@@ -74,11 +76,26 @@ class PrivateIndex:
         """Return a view in which names are not taken as literal pathspecs: check-ignore does not know those."""
         return self._side.with_environment({"GIT_LITERAL_PATHSPECS": "0"})
 
-    def add(self, names: Collection[bytes], meanwhile: Callable[[], None] = _nothing) -> None:
-        """Read files that changed into the store and note them; files that are as they were cost a look."""
+    def add(
+        self,
+        names: Collection[bytes],
+        meanwhile: Callable[[], None] = _nothing,
+        *,
+        anew: Collection[bytes] = (),
+    ) -> None:
+        """Read files that changed into the store and note them; files that are as they were cost a look.
+
+        `anew` are forgotten first, so that they are read whatever they are like.
+        """
+        if sum(map(len, anew)) > WORDS_BYTES:
+            self.remove(anew)
+            anew = ()
+        before: tuple[str | bytes, ...] = ("--force-remove", *anew, "--no-force-remove") if anew else ()
         lines = b"".join(name + b"\0" for name in names)
         how = AS_PACK if len(names) >= MANY else ()
-        call = self._side.start(*how, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=lines)
+        call = self._side.start(
+            *how, "update-index", *before, "-z", "--add", "--remove", "--replace", "--stdin", stdin=lines
+        )
         try:
             meanwhile()
             call.finish(self._side.time_left())

@@ -103,7 +103,7 @@ class Snapshots:
         Raises as `take`.
         """
         now = self.take(progress)
-        changed = differences(self._store.side, earlier.worktree, now.state.worktree)
+        changed = differences(self._store.reader, earlier.worktree, now.state.worktree)
         missing = [change.name for change in changed if not change.new_mode and self._is_there(change.name)]
         ignored = self.ignored(missing) if missing else []
         return self.take(progress, ignored) if ignored else now

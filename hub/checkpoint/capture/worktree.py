@@ -159,7 +159,7 @@ class TreeTaker:
         """Have those files read anew of which git says that they are as they were, and a closer look says otherwise."""
         moved = hidden_changes(self._store.top, known.fresh)
         work.candidates |= moved
-        work.removals |= moved  # git reads a file only if it does not know it or sees that it has changed
+        work.anew = moved  # git reads a file only if it does not know it or sees that it has changed
         known.fresh = {name: old for name, old in known.fresh.items() if old.changed_ns >= self._since_ns}
 
     def _note_all_bits(self, known: Known, seen: Seen | None, work: Work) -> None:

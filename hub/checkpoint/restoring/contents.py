@@ -42,7 +42,7 @@ def check_file_system(top: bytes, steps: Iterable[Step]) -> None:
 def stage(store: Store, slots: bytes, steps: Sequence[Step]) -> dict[bytes, int]:
     """Write the new contents into the slots; return each one's inode by path. Raises CheckpointError."""
     inodes = {}
-    reading = contextlib.closing(store.side.objects([step.new_oid or "" for step in steps]))
+    reading = contextlib.closing(store.reader.objects([step.new_oid or "" for step in steps]))
     with reading as objects, directory(store.top) as root, directory(slots) as folder:
         for number, (step, (_, size, chunks)) in enumerate(zip(steps, objects, strict=True)):
             checked = _checked(chunks, size, step, store.algorithm)

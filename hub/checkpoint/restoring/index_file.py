@@ -52,7 +52,7 @@ def build(store: Store, transaction: Transaction, work: IndexWork) -> IndexOpera
 
 
 def _replace_entries(store: Store, path: bytes, work: IndexWork, names: frozenset[bytes]) -> None:
-    found = [d for d in differences(store.side, work.now.tree, work.target.tree) if d.name in names]
+    found = [d for d in differences(store.reader, work.now.tree, work.target.tree) if d.name in names]
     gone = [b"0 %b\t%b\0" % (store.null_oid.encode(), d.name) for d in found]
     back = [b"%o %b\t%b\0" % (d.new_mode, d.new_oid.encode(), d.name) for d in found if d.new_mode]
     if os.path.exists(store.user_index):

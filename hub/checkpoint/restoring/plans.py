@@ -97,15 +97,15 @@ class Plans:
         raise ConflictError("The worktree changes too fast to plan a restore.", code="files_moved", retryable=True)
 
     def _drawn_up(self, target: Found, now: Snapshot, wish: Wish) -> Draft:
-        side = self._store.side
-        found = compare(side, now.state, target.state)
+        reader = self._store.reader
+        found = compare(reader, now.state, target.state)
         draft = Planner(self._store, now, target.state, self._scope(target, now, wish, found)).draft(found)
-        lists = with_sizes(side, draft.writes, draft.creations, draft.deletions)
+        lists = with_sizes(reader, draft.writes, draft.creations, draft.deletions)
         draft.writes, draft.creations, draft.deletions = lists
         if wish.head:
             draft.head = plan_move(self._store.user, now.state, target.state, wish.kept_head_ref)
         names = frozenset[bytes]() if wish.paths is not None else None if draft.reach == "tree" else draft.names
-        draft.index = plan_index(side, now.state.index, target.state.index, names)
+        draft.index = plan_index(reader, now.state.index, target.state.index, names)
         return draft
 
     def _scope(self, target: Found, now: Snapshot, wish: Wish, found: Sequence[Difference]) -> Scope:

@@ -22,7 +22,6 @@ from hub.checkpoint.restoring.index_file import IndexWork
 from hub.checkpoint.restoring.journal import HeadOperation, IndexOperation, Journal, Operation, Transaction, slots_for
 from hub.checkpoint.restoring.moves import PRIVATE, Ground, Moved, as_captured, do, moved_aside, undo, untouched
 from hub.checkpoint.restoring.renames import exists
-from hub.checkpoint.restoring.staged_files import at_once
 from hub.checkpoint.restoring.volumes import volume_of
 from hub.checkpoint.stores.side import Store
 from hub.checkpoint.values import (
@@ -162,7 +161,9 @@ class Restorer:
         paths = [os.path.join(self._store.top, folder) for folder in folders]
         if journal.index is not None:
             paths.append(self._store.git_dir)
-        at_once(sync_directory, [path for path in paths if os.path.isdir(path)])
+        for path in paths:
+            if os.path.isdir(path):
+                sync_directory(path)
 
     @contextmanager
     def _ground(self, slots: bytes) -> Iterator[Ground]:

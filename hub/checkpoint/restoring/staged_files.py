@@ -3,15 +3,16 @@
 A file that replaces another takes over its owner (where we may give files away) and its extended attributes.
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 
-from hub.checkpoint.files import parent
+from hub.checkpoint.files import START, parent, write_back
 from hub.checkpoint.restoring.renames import Place
 
-SYNC_THREADS = 8
+AT_ONCE = 256
+"""How many files are open at a time."""
 _UNSUPPORTED = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENODATA)
 
 
@@ -33,27 +34,20 @@ def stage_file(place: Place, chunks: Iterable[bytes], bits: int, root: int, name
 
 
 def sync_files(folder: int, names: Sequence[bytes]) -> None:
-    """Make the content of files durable."""
-    at_once(lambda name: _sync(folder, name), names)
+    """Make the content of files durable: all are begun together, so that the first sync has done most of the work."""
+    for start in range(0, len(names), AT_ONCE):
+        with contextlib.ExitStack() as opened:
+            descriptors = [_opened(opened, folder, name) for name in names[start : start + AT_ONCE]]
+            for descriptor in descriptors:
+                write_back(descriptor, START)
+            for descriptor in descriptors:
+                os.fsync(descriptor)
 
 
-def at_once(sync: Callable[[bytes], None], names: Sequence[bytes]) -> None:
-    """Make several things durable side by side, so that the file system commits them together."""
-    if len(names) <= 1:
-        for name in names:
-            sync(name)
-        return
-    with ThreadPoolExecutor(min(SYNC_THREADS, len(names))) as pool:
-        for done in [pool.submit(sync, name) for name in names]:
-            done.result()
-
-
-def _sync(folder: int, name: bytes) -> None:
+def _opened(opened: contextlib.ExitStack, folder: int, name: bytes) -> int:
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    opened.callback(os.close, descriptor)
+    return descriptor
 
 
 def _take_over(root: int, name: bytes, descriptor: int) -> None:

@@ -9,20 +9,21 @@ from hub.checkpoint.repository import Repository
 from hub.checkpoint.restoring.branches import name_of
 from hub.checkpoint.restoring.planning import Draft, IndexPlan
 from hub.checkpoint.stores.meta import IndexState, State
+from hub.checkpoint.stores.reading import Reader
 from hub.checkpoint.stores.trees import differences, differences_of
 from hub.checkpoint.values import INCOMPLETE, CheckpointError, HeadMove, Step, show
 
 
-def plan_index(side: Repository, now: IndexState, target: IndexState, names: frozenset[bytes] | None) -> IndexPlan:
+def plan_index(reader: Reader, now: IndexState, target: IndexState, names: frozenset[bytes] | None) -> IndexPlan:
     """Return the plan for the index; `names` narrow it to the entries of these files."""
     if now.digest == target.digest:
         return IndexPlan(restores=False)
     if names is None:
-        return IndexPlan(restores=True, changes=_changes(side, now, target))
+        return IndexPlan(restores=True, changes=_changes(reader.git, now, target))
     if any(state.raw is not None or state.stages for state in (now, target)):
         note = "The index stays as it is: it has conflicts or flags, and only some of its entries would go back."
         return IndexPlan(restores=False, note=note)
-    found = tuple(d.name for d in differences(side, now.tree, target.tree) if d.name in names)
+    found = tuple(d.name for d in differences(reader, now.tree, target.tree) if d.name in names)
     return IndexPlan(restores=bool(found), changes=tuple(sorted(map(show, found))), names=found)
 
 
@@ -36,12 +37,12 @@ def _changes(side: Repository, now: IndexState, target: IndexState) -> tuple[str
     return tuple(sorted({show(d.name) for found in differences_of(side, pairs) for d in found}))
 
 
-def with_sizes(side: Repository, *lists: Sequence[Step]) -> list[list[Step]]:
+def with_sizes(reader: Reader, *lists: Sequence[Step]) -> list[list[Step]]:
     """Return the same lists of steps, with the sizes of what is there and of what comes.
 
     Raises CheckpointError checkpoint_incomplete when the content of what comes is missing.
     """
-    sizes = side.sizes(oid for step in itertools.chain(*lists) for oid in (step.old_oid, step.new_oid) if oid)
+    sizes = reader.sizes(oid for step in itertools.chain(*lists) for oid in (step.old_oid, step.new_oid) if oid)
     return [[_with_size(step, sizes) for step in steps] for steps in lists]
 
 

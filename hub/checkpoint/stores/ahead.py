@@ -14,16 +14,13 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from hub.checkpoint.files import directory, git_mode, parent
-from hub.checkpoint.repository import Repository
 from hub.checkpoint.stores.objects import Object, made
+from hub.checkpoint.stores.reading import TREE, Entry, Reader
 
 FILES = 500
 FILE_BYTES = 1 << 18
 ALL_BYTES = 8 << 20
-TREE = b"40000"
 
-Entry = tuple[bytes, str]
-"""Git's mode as it stands in a tree, and the object's id."""
 Changes = dict[bytes, Entry | None]
 
 
@@ -40,7 +37,7 @@ class _Elsewise(Exception):
 
 
 def make_ahead(
-    side: Repository, algorithm: str, base: str, sizes: Mapping[bytes, int], removals: Collection[bytes]
+    top: bytes, reader: Reader, algorithm: str, base: str, sizes: Mapping[bytes, int], removals: Collection[bytes]
 ) -> Ahead | None:
     """Return what follows from `base` when files of these sizes have changed and others go; None if it is not tried."""
     names = (*sizes, *removals)
@@ -51,10 +48,10 @@ def make_ahead(
     if any(b"\n" in name for name in names):
         return None
     try:
-        blobs = _blobs(side.top, algorithm, sizes)
+        blobs = _blobs(top, algorithm, sizes)
         changes: Changes = {name: (mode, one.oid) for name, (mode, one) in blobs.items()}
         changes |= dict.fromkeys(removals)
-        return _Builder(side, algorithm, base, changes, {one.oid: one for _, one in blobs.values()}).build()
+        return _Builder(reader, algorithm, base, changes, {one.oid: one for _, one in blobs.values()}).build()
     except (_Elsewise, OSError):
         return None  # a file in motion, too: git tells
 
@@ -81,7 +78,7 @@ def _read(root: int, name: bytes) -> tuple[int, bytes]:
 class _Builder:
     """Builds the trees above changed files from those of an earlier tree."""
 
-    def __init__(self, side: Repository, algorithm: str, base: str, changes: Changes, blobs: dict[str, Object]) -> None:
+    def __init__(self, reader: Reader, algorithm: str, base: str, changes: Changes, blobs: dict[str, Object]) -> None:
         self._algorithm = algorithm
         self._base = base
         self._blobs = blobs
@@ -95,7 +92,8 @@ class _Builder:
                 above, _, last = folder.rpartition(b"/")
                 self._inner[above].add(last)
                 folder = above
-        self._old = old_trees(side, base, self._direct.keys() | self._inner.keys())
+        self._reader = reader
+        self._old = reader.folders(base, self._direct.keys() | self._inner.keys())
         self._made: list[Object] = []
         self._more = 0
 
@@ -121,6 +119,7 @@ class _Builder:
         one = made("tree", _content(entries), self._algorithm)
         if entries != old:
             self._made.append(one)
+            self._reader.remember(one.oid, one.content)
         return one.oid
 
     def _put(self, entries: dict[bytes, Entry], last: bytes, entry: Entry | None) -> None:
@@ -137,32 +136,3 @@ class _Builder:
 def _content(entries: Mapping[bytes, Entry]) -> bytes:
     ordered = sorted(entries.items(), key=lambda row: row[0] + b"/" if row[1][0] == TREE else row[0])
     return b"".join(b"%b %b\0%b" % (mode, name, bytes.fromhex(oid)) for name, (mode, oid) in ordered)
-
-
-def old_trees(side: Repository, base: str, folders: Collection[bytes]) -> dict[bytes, dict[bytes, Entry]]:
-    """Return the entries of those of the directories that the tree has; their names have no line ends."""
-    ordered = sorted(folders)
-    out = side.run("cat-file", "--batch", stdin=b"".join(b"%b:%b\n" % (base.encode(), name) for name in ordered))
-    found = {}
-    start = 0
-    for folder in ordered:
-        end = out.index(b"\n", start)
-        words = out[start:end].split(b" ")
-        start = end + 1
-        if words[-1] == b"missing":
-            continue
-        size = int(words[2])
-        if words[1] == b"tree":
-            found[folder] = _entries(out[start : start + size], len(base) // 2)
-        start += size + 1
-    return found
-
-
-def _entries(content: bytes, width: int) -> dict[bytes, Entry]:
-    found = {}
-    start = 0
-    while start < len(content):
-        space, end = content.index(b" ", start), content.index(b"\0", start)
-        found[content[space + 1 : end]] = content[start:space], content[end + 1 : end + 1 + width].hex()
-        start = end + 1 + width
-    return found

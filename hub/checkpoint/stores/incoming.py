@@ -6,7 +6,6 @@ machine that stopped has left here is dropped, for it may be torn. Not promised:
 `settle`; git of our side sees these objects as if they were in the store.
 """
 
-import ctypes
 import errno
 import os
 import re
@@ -15,9 +14,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from hub.checkpoint.files import write_plainly
-from hub.checkpoint.stores.objects import Object, is_loose
-from hub.checkpoint.stores.packs import write_pack
+from hub.checkpoint.files import CAN_WRITE_BACK, COMPLETE, START, write_back, write_plainly
+from hub.checkpoint.stores.objects import Object
+from hub.checkpoint.stores.packs import STORED, write_pack
+from hub.checkpoint.stores.reading import Reader
+from hub.checkpoint.stores.shelf import Shelf, name_of
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT, PACKS, SETTLING = b"boot", b"pack", b"settling"
@@ -26,13 +27,12 @@ FAN = 2
 """So many letters of an object's id name the directory it lies in."""
 MANY = 2000
 """So many objects of ours may wait for `settle`."""
+PACKED = 16
+"""From this many on, the objects of a small change stay in one pack: two files cost less than many."""
 COMPRESSION = 1
+READ_ONLY = 0o444
 AT_ONCE = 512
 """How many files are open at a time."""
-START, COMPLETE = 2, 7
-"""Of `sync_file_range`: begin to write, and wait until it is done."""
-
-_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
 
 
 class Incoming:
@@ -41,12 +41,15 @@ class Incoming:
     `shared` are permission bits that our own objects must have besides those that the umask leaves.
     """
 
-    def __init__(self, place: bytes, store: bytes) -> None:
+    def __init__(self, place: bytes, store: bytes, reader: Reader, shelf: Shelf) -> None:
         self._place = place
         self._store = store
+        self._reader = reader
+        self._shelf = shelf
         self.shared = 0
         self._ours: list[Object] = []
         self._packs: list[bytes] = []
+        self._kept: list[bytes] = []
         self._begun: dict[str, tuple[bytes, bytes]] = {}
 
     def prepare(self) -> bool:
@@ -54,6 +57,8 @@ class Incoming:
         boot = BOOT_ID.read_bytes() if BOOT_ID.exists() else b""
         os.makedirs(self._place, mode=0o700, exist_ok=True)
         self._begun.clear()
+        self._reader.pending.clear()
+        self._shelf.sweep()
         if os.path.exists(os.path.join(self._place, SETTLING)):
             self._sweep()
         mark = os.path.join(self._place, BOOT)
@@ -75,20 +80,29 @@ class Incoming:
         self._ours += objects
 
     def put_for_git(self, objects: Sequence[Object], algorithm: str) -> None:
-        """Add objects so that git of our side sees them at once."""
+        """Add objects so that git of our side sees them at once; from `PACKED` on their pack is what stays."""
         if len(self._ours) > MANY:
             self.settle()
-        if objects:
-            folder = os.path.join(self._place, PACKS)
-            os.makedirs(folder, exist_ok=True)
-            self._packs += write_pack(folder, objects, algorithm)
-            self._ours += objects
+        lacking = self._reader.lacking(one.oid for one in objects)
+        fresh = [one for one in objects if one.oid in lacking]
+        if not fresh:
+            return
+        self._reader.pending |= {one.oid: one for one in fresh}
+        folder = os.path.join(self._place, PACKS)
+        os.makedirs(folder, exist_ok=True)
+        if len(fresh) < PACKED:
+            self._packs += write_pack(folder, fresh, algorithm, STORED)
+            self._ours += fresh
+        else:
+            paths = write_pack(folder, fresh, algorithm, COMPRESSION)
+            self._kept.append(paths[0])
+            for path in paths:
+                os.chmod(path, READ_ONLY | self.shared)
 
     def begin(self) -> None:
         """Begin to write our own objects into the store, under names that git passes over; `settle` ends it."""
-        fresh = {
-            one.oid: one for one in self._ours if one.oid not in self._begun and not is_loose(self._store, one.oid)
-        }
+        lacking = self._reader.lacking(one.oid for one in self._ours if one.oid not in self._begun)
+        fresh = {one.oid: one for one in self._ours if one.oid in lacking}
         if fresh:
             write_plainly(os.path.join(self._place, SETTLING), b"")
             self._begun |= {oid: self._written(one) for oid, one in fresh.items()}
@@ -97,18 +111,22 @@ class Incoming:
         """Make all objects here durable and move them into the store."""
         self.begin()
         own = set(self._packs)
-        moves = [*self._loose(), *self._begun.values()]
-        moves += [(source, target) for source, target in self._whole_packs() if source not in own]
-        for start in range(0, len(moves), AT_ONCE):
-            _flush([source for source, _ in moves[start : start + AT_ONCE]])
-        for source, target in moves:
-            _move(source, target)
+        packs = [(source, target) for source, target in self._whole_packs() if source not in own]
+        self._shelf.add([name_of(path) for path in self._kept])
+        _move_durably([*self._loose(), *self._begun.values(), *packs])
         for path in own:
             if os.path.exists(path):
                 os.unlink(path)
-        self._ours, self._packs, self._begun = [], [], {}
+        self._ours, self._packs, self._kept, self._begun = [], [], [], {}
+        self._reader.pending.clear()
         if os.path.exists(os.path.join(self._place, SETTLING)):
             os.unlink(os.path.join(self._place, SETTLING))
+        self._shelf.put_together(os.path.join(self._place, PACKS), self._settle_packs)
+
+    def _settle_packs(self, paths: Sequence[bytes]) -> None:
+        for path in paths:
+            os.chmod(path, READ_ONLY | self.shared)
+        _move_durably([(path, os.path.join(self._store, PACKS, os.path.basename(path))) for path in paths])
 
     def _sweep(self) -> None:
         """Remove what a killed process has not finished to write into the store."""
@@ -160,12 +178,20 @@ class Incoming:
             if self.shared:
                 os.fchmod(descriptor, os.fstat(descriptor).st_mode & 0o777 | self.shared)
             stream.flush()
-            _range(descriptor, START)
+            write_back(descriptor, START)
         return temporary, os.path.join(fan, name)
 
     def _make_folder(self, path: bytes) -> None:
         os.mkdir(path)
         shutil.copymode(self._store, path)  # who shares the store shares its directories
+
+
+def _move_durably(moves: Sequence[tuple[bytes, bytes]]) -> None:
+    """Bring files to the disk, then move them, in this order."""
+    for start in range(0, len(moves), AT_ONCE):
+        _flush([source for source, _ in moves[start : start + AT_ONCE]])
+    for source, target in moves:
+        _move(source, target)
 
 
 def _move(source: bytes, target: bytes) -> None:
@@ -187,22 +213,17 @@ def _carry_over(source: bytes, target: bytes) -> None:
     os.unlink(source)
 
 
-def _range(descriptor: int, step: int) -> None:
-    if _RANGE is not None:
-        _RANGE(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(step))
-
-
 def _flush(paths: Sequence[bytes]) -> None:
     """Bring files to the disk: contents together, then one sync that also covers their names."""
     descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
     try:
-        if _RANGE is None:
+        if not CAN_WRITE_BACK:
             for descriptor in descriptors:
                 os.fsync(descriptor)
             return
         for step in (START, COMPLETE):
             for descriptor in descriptors:
-                _range(descriptor, step)
+                write_back(descriptor, step)
         os.fsync(descriptors[-1])
     finally:
         for descriptor in descriptors:

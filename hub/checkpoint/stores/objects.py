@@ -4,7 +4,6 @@ Invariant: the bytes and ids are those that git would make of the same content.
 """
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -39,6 +38,6 @@ def commit_of(tree: str, parents: Sequence[str], who: str, at: int, message: str
     return made("commit", ("\n".join(lines) + f"\n\n{message}\n").encode(), algorithm)
 
 
-def is_loose(objects: bytes, oid: str) -> bool:
-    """Return whether an object has a file of its own in an object directory."""
-    return os.path.exists(os.path.join(objects, oid[:2].encode(), oid[2:].encode()))
+def path_of(objects: bytes, oid: str) -> bytes:
+    """Return where an object has its file in an object directory, if it has one of its own."""
+    return b"%b/%b/%b" % (objects, oid[:2].encode(), oid[2:].encode())

@@ -1,41 +1,62 @@
-"""A pack of a few objects that we made ourselves, with its index, as git reads them.
+"""Packs of objects that we made ourselves, with their indexes, as git reads them: written, read, put together.
 
 Invariant: the objects are whole, none is a delta of another. Not promised: durability.
 """
 
 import hashlib
+import itertools
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from hub.checkpoint.files import write_plainly
 from hub.checkpoint.stores.objects import Object
 
 KINDS = {"commit": 1, "tree": 2, "blob": 3}
+WORDS = {number: kind for kind, number in KINDS.items()}
 STORED = 0
-"""Not compressed: such a pack is read a moment later and then goes."""
+"""Not compressed: for a pack that is read a moment later and then goes."""
+FAN_BYTES = 8 + 1024
 MAGIC = b"\xfftOc"
 
 
-def write_pack(folder: bytes, objects: Sequence[Object], algorithm: str) -> tuple[bytes, bytes]:
+class Entry(msgspec.Struct, frozen=True):
+    """An object as it stands in a pack: its id, its bytes there with their head, and the CRC-32 of these."""
+
+    oid: bytes
+    content: bytes
+    crc: int
+
+
+def write_pack(folder: bytes, objects: Sequence[Object], algorithm: str, level: int = STORED) -> tuple[bytes, bytes]:
     """Write a pack of these objects into a folder; return the paths of pack and index."""
-    ordered = sorted({one.oid: one for one in objects}.values(), key=lambda one: one.oid)
+    distinct = {one.oid: one for one in objects}.values()
+    return write_entries(folder, [_entry(one, level) for one in distinct], algorithm)
+
+
+def write_entries(folder: bytes, entries: Sequence[Entry], algorithm: str) -> tuple[bytes, bytes]:
+    """Write a pack of these entries into a folder; return the paths of pack and index."""
+    ordered = sorted(entries, key=lambda entry: entry.oid)
     body = bytearray(b"PACK" + struct.pack(">II", 2, len(ordered)))
     offsets: list[int] = []
-    sums: list[int] = []
-    for one in ordered:
-        entry = _head(one) + zlib.compress(one.content, STORED)
+    for entry in ordered:
         offsets.append(len(body))
-        sums.append(zlib.crc32(entry))
-        body += entry
+        body += entry.content
     end = hashlib.new(algorithm, body, usedforsecurity=False).digest()
-    index = _index([bytes.fromhex(one.oid) for one in ordered], sums, offsets, end)
+    index = _index([entry.oid for entry in ordered], [entry.crc for entry in ordered], offsets, end)
     index += hashlib.new(algorithm, index, usedforsecurity=False).digest()
     base = os.path.join(folder, b"pack-" + end.hex().encode())
     write_plainly(base + b".pack", bytes(body) + end)
     write_plainly(base + b".idx", index)  # the last: git looks for it
     return base + b".pack", base + b".idx"
+
+
+def _entry(one: Object, level: int) -> Entry:
+    content = _head(one) + zlib.compress(one.content, level)
+    return Entry(bytes.fromhex(one.oid), content, zlib.crc32(content))
 
 
 def _index(oids: Sequence[bytes], sums: Sequence[int], offsets: Sequence[int], end: bytes) -> bytes:
@@ -56,3 +77,101 @@ def _head(one: Object) -> bytes:
         head.append(size & 0x7F)
         size >>= 7
     return bytes(head)
+
+
+class Pack:
+    """A pack of ours on disk; `base` is its path without an ending, `width` the bytes of an id.
+
+    Raises OSError when it is not there, ValueError when it is none of ours.
+    """
+
+    def __init__(self, base: bytes, width: int) -> None:
+        self._base = base
+        self._width = width
+        with open(base + b".idx", "rb") as stream:
+            self._index = stream.read()
+        if self._index[:8] != MAGIC + struct.pack(">I", 2):
+            raise ValueError(f"{os.fsdecode(base)}.idx is no index of a pack")
+        self.count = self._number(8 + 255 * 4)
+        self.bytes = os.path.getsize(base + b".pack")
+
+    def __contains__(self, oid: bytes) -> bool:
+        return self._place(oid) is not None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not been deleted since."""
+        return os.path.exists(self._base + b".pack") and os.path.exists(self._base + b".idx")
+
+    def size(self, oid: bytes) -> int | None:
+        """Return the size of an object, None when the pack does not have it."""
+        head = self._begin(oid, 16)
+        return None if head is None else _told(head)[1]
+
+    def read(self, oid: bytes, most: int) -> tuple[str, bytes] | None:
+        """Return kind and content of an object, None when the pack does not have it or it is larger than `most`."""
+        size = self.size(oid)
+        if size is None or size > most:
+            return None
+        content = self._begin(oid, _bound(size) + 16)
+        if content is None:
+            return None
+        kind, _, start = _told(content)
+        return WORDS[kind], zlib.decompressobj().decompress(content[start:], size + 1)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every object as it stands in the pack."""
+        with open(self._base + b".pack", "rb") as stream:
+            content = stream.read()
+        offsets = [self._offset(place) for place in range(self.count)]
+        ends = sorted([*offsets, len(content) - self._width])
+        following = dict(itertools.pairwise(ends))
+        for place, offset in enumerate(offsets):
+            crc = self._number(FAN_BYTES + self.count * self._width + 4 * place)
+            yield Entry(self._oid(place), content[offset : following[offset]], crc)
+
+    def _begin(self, oid: bytes, most: int) -> bytes | None:
+        """Return the first bytes of an entry."""
+        place = self._place(oid)
+        if place is None:
+            return None
+        with open(self._base + b".pack", "rb", buffering=0) as stream:
+            return os.pread(stream.fileno(), most, self._offset(place))
+
+    def _place(self, oid: bytes) -> int | None:
+        low = self._number(8 + 4 * (oid[0] - 1)) if oid[0] else 0
+        high = self._number(8 + 4 * oid[0])
+        while low < high:
+            middle = (low + high) // 2
+            found = self._oid(middle)
+            if found == oid:
+                return middle
+            low, high = (middle + 1, high) if found < oid else (low, middle)
+        return None
+
+    def _oid(self, place: int) -> bytes:
+        start = FAN_BYTES + place * self._width
+        return self._index[start : start + self._width]
+
+    def _offset(self, place: int) -> int:
+        return self._number(FAN_BYTES + self.count * (self._width + 4) + 4 * place)
+
+    def _number(self, start: int) -> int:
+        return int.from_bytes(self._index[start : start + 4], "big")
+
+
+def _told(content: bytes) -> tuple[int, int, int]:
+    """Return kind and size that an entry's head tells, and where its content begins."""
+    kind, size, shift, at = content[0] >> 4 & 7, content[0] & 15, 4, 0
+    while content[at] & 0x80:
+        at += 1
+        size |= (content[at] & 0x7F) << shift
+        shift += 7
+    if kind not in WORDS:
+        raise ValueError("a pack of ours holds a delta")
+    return kind, size, at + 1
+
+
+def _bound(size: int) -> int:
+    """Return how many bytes `size` bytes have at most when they are compressed."""
+    return size + (size >> 12) + (size >> 14) + (size >> 25) + 64

@@ -28,6 +28,7 @@ COMMITS = re.compile(r".*/[0-9]+o")
 """Names of refs that hold commits taken off a branch: no checkpoints."""
 NAME_LENGTH = 60
 """Longest full name of a ref: longer ones fail on some systems when they are fetched."""
+_OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)*")
 
 
@@ -75,6 +76,9 @@ class Records:
         """Return a checkpoint. Raises NotFoundError checkpoint_not_found, CheckpointError checkpoint_incomplete."""
         if not _NAME.fullmatch(ref):
             raise self.missing(ref)
+        direct = self._direct(ref)
+        if direct is not None:
+            return direct
         try:
             (commit, _), (_, meta) = self._contents([PREFIX + ref, f"{PREFIX}{ref}:meta.json"])
         except CheckpointError:
@@ -82,6 +86,16 @@ class Records:
                 raise self._store.elsewhere(ref) or self.missing(ref) from None
             raise
         return Found(ref, commit, decode(meta))
+
+    def _direct(self, ref: str) -> Found | None:
+        """Return a checkpoint that can be had without git, None when git is to be asked."""
+        commit = self.loose(ref) or ""
+        found = self._store.reader.object(commit) if _OID.fullmatch(commit) else None
+        if found is None or found.kind != "commit":
+            return None
+        tree = self._store.reader.tree(found.content[5 : 5 + len(commit)].decode()) or {}
+        meta = self._store.reader.object(tree[b"meta.json"][1]) if b"meta.json" in tree else None
+        return None if meta is None else Found(ref, commit, decode(meta.content))
 
     def all(self, prefix: str = "", *, parts: bool = False) -> list[Found | Broken]:
         """Return the checkpoints whose names begin with `prefix`, in order of name, also those that are broken."""
@@ -156,8 +170,8 @@ class Records:
         """Return what the file of a ref says, None when it has no file of its own."""
         try:
             with open(os.path.join(self._store.common_dir, os.fsencode(PREFIX + ref)), "rb") as stream:
-                return stream.read().decode().strip()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return stream.read().decode("ascii", "replace").strip()
+        except OSError:  # a name that is too long, too
             return None
 
     def commit(self, ref: str) -> str | None:

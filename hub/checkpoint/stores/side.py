@@ -13,6 +13,8 @@ from pathlib import Path
 from hub.checkpoint.files import write_durably, write_plainly
 from hub.checkpoint.repository import SETTINGS, Repository, discover
 from hub.checkpoint.stores.incoming import Incoming
+from hub.checkpoint.stores.reading import Reader
+from hub.checkpoint.stores.shelf import Shelf
 from hub.checkpoint.stores.user_settings import UserSettings
 from hub.errors import RefusedError
 
@@ -54,12 +56,14 @@ class Store:
         self._settings = UserSettings(self.user, self.git_dir, self.common_dir)
         self.objects = os.path.join(self.common_dir, b"objects")
         place = os.path.join(self.room, b"incoming")
-        self.incoming = Incoming(place, self.objects)
         self.side = Repository(
             self.top,
             self._environment(self.side_dir, self.side_dir, self.index) | _side_environment(place, self.objects),
             SETTINGS | SIDE_SETTINGS,
         )
+        shelf = Shelf(self.room, self.objects, self.algorithm)
+        self.reader = Reader(self.side, (self.objects, place), shelf, self.algorithm)
+        self.incoming = Incoming(place, self.objects, self.reader, shelf)
 
     @property
     def null_oid(self) -> str:

@@ -1,17 +1,22 @@
 """Two captured trees compared: which paths differ, by how much, and as text."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from hub.checkpoint.files import EXECUTABLE, LINK, REGULAR
 from hub.checkpoint.repository import Repository
 from hub.checkpoint.stores.meta import Permissions, State, text
+from hub.checkpoint.stores.reading import TREE, Entry, Reader
 from hub.checkpoint.values import INCOMPLETE, Change, ChangeKind, CheckpointError, show
 
 _PLAIN = ("-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color")
 _TYPE_BITS = 0o170000
+WALKED = 400
+"""More directories than this are compared by git."""
+NOTHING: Entry = (b"0", "")
+"""Stands for a name that has no entry."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -24,12 +29,43 @@ class Difference(msgspec.Struct, frozen=True):
     new_oid: str
 
 
-def differences(side: Repository, old: str, new: str) -> list[Difference]:
+def differences(reader: Reader, old: str, new: str) -> list[Difference]:
     """Return what differs between two trees, in order of name."""
     if old == new:
         return []
-    fields = side.run("diff-tree", "--raw", *_PLAIN, old, new).split(b"\0")[:-1]
+    try:
+        return sorted(_Walk(reader).between(old, new), key=lambda difference: difference.name)
+    except LookupError:
+        fields = reader.git.run("diff-tree", "--raw", *_PLAIN, old, new).split(b"\0")[:-1]
     return [_difference(facts, name) for facts, name in zip(fields[::2], fields[1::2], strict=True)]
+
+
+class _Walk:
+    """Two trees compared here, as long as few directories differ and all can be read."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._left = WALKED
+
+    def between(self, old: str, new: str, prefix: bytes = b"") -> Iterator[Difference]:
+        """Yield what differs; an empty id stands for no directory. Raises LookupError."""
+        olds, news = self._entries(old), self._entries(new)
+        for name in {name for name, _ in olds.items() ^ news.items()}:
+            before, after = olds.get(name, NOTHING), news.get(name, NOTHING)
+            if TREE in (before[0], after[0]):
+                inner = [oid if mode == TREE else "" for mode, oid in (before, after)]
+                yield from self.between(inner[0], inner[1], prefix + name + b"/")
+            files = [NOTHING if entry[0] == TREE else entry for entry in (before, after)]
+            if files != [NOTHING, NOTHING]:
+                (old_mode, old_oid), (new_mode, new_oid) = files
+                yield Difference(prefix + name, int(old_mode, 8), old_oid, int(new_mode, 8), new_oid)
+
+    def _entries(self, oid: str) -> Mapping[bytes, Entry]:
+        self._left -= 1
+        found = self._reader.tree(oid) if oid and self._left >= 0 else None
+        if oid and found is None:
+            raise LookupError(oid)
+        return found or {}
 
 
 def _difference(facts: bytes, name: bytes) -> Difference:
@@ -71,10 +107,10 @@ def _blocks(out: bytes) -> list[list[Difference]]:
     return found
 
 
-def compare(side: Repository, old: State, new: State) -> list[Difference]:
+def compare(reader: Reader, old: State, new: State) -> list[Difference]:
     """Return every file of two states that differs, in content, kind or permission bits alone."""
-    found = differences(side, old.worktree, new.worktree)
-    equal = same_content(side, old, new, found)
+    found = differences(reader, old.worktree, new.worktree)
+    equal = same_content(reader.git, old, new, found)
     return found + [Difference(name, mode, oid, mode, oid) for name, mode, oid in equal]
 
 
@@ -126,14 +162,14 @@ def entries(side: Repository, tree: str, wanted: set[bytes]) -> dict[bytes, tupl
     return found
 
 
-def changes(side: Repository, old: State, new: State) -> list[Change]:
+def changes(reader: Reader, old: State, new: State) -> list[Change]:
     """Return what differs between two captured states, in order of path."""
-    found = differences(side, old.worktree, new.worktree)
-    sizes = side.sizes(oid for d in found for oid in (d.old_oid, d.new_oid) if oid)
-    lines = _line_counts(side, old.worktree, new.worktree)
+    found = differences(reader, old.worktree, new.worktree)
+    sizes = reader.sizes(oid for d in found for oid in (d.old_oid, d.new_oid) if oid)
+    lines = _line_counts(reader.git, old.worktree, new.worktree)
     rows = [_change(d, old.permissions, new.permissions, sizes, lines) for d in found]
-    equal = same_content(side, old, new, found)
-    equal_sizes = side.sizes(oid for _, _, oid in equal)
+    equal = same_content(reader.git, old, new, found)
+    equal_sizes = reader.sizes(oid for _, _, oid in equal)
     rows += [
         _change(Difference(name, mode, oid, mode, oid), old.permissions, new.permissions, equal_sizes, {})
         for name, mode, oid in equal

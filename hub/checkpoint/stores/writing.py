@@ -20,7 +20,7 @@ from hub.checkpoint.joined.parts import joined_digest
 from hub.checkpoint.repository import IDENTITY, GitFailed
 from hub.checkpoint.stores.ledger import Again, Ledgers
 from hub.checkpoint.stores.meta import Meta, Part, State, encode
-from hub.checkpoint.stores.objects import Object, commit_of, is_loose, made, tree_of
+from hub.checkpoint.stores.objects import Object, commit_of, made, tree_of
 from hub.checkpoint.stores.records import NO_PARTS, PREFIX, Found, Records, checkpoint_of, describe, now
 from hub.checkpoint.stores.side import Store
 from hub.checkpoint.values import Checkpoint, CheckpointError
@@ -150,8 +150,8 @@ class Writer:
                 fresh = [*own, *self._fresh(snapshot, since.state)]
             except GitFailed:  # the earlier one is damaged: nothing can be told from it
                 return self._prove_all(commit, snapshot.state.head)
-            elsewhere = [oid for oid in fresh if not is_loose(self._store.objects, oid)]
-            if len(self._store.user.sizes(elsewhere)) == len(set(elsewhere)):
+            elsewhere = self._store.reader.lacking(fresh)
+            if len(self._store.user.sizes(elsewhere)) == len(elsewhere):
                 return None
         return self._prove_all(commit, snapshot.state.head, since.commit if since else None)
 
