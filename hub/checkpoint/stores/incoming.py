@@ -7,6 +7,7 @@ machine that stopped has left here is dropped, for it may be torn. Not promised:
 """
 
 import errno
+import logging
 import os
 import re
 import shutil
@@ -19,6 +20,8 @@ from hub.checkpoint.stores.objects import Object
 from hub.checkpoint.stores.packs import STORED, write_pack
 from hub.checkpoint.stores.reading import Reader
 from hub.checkpoint.stores.shelf import Shelf, name_of
+
+log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT, PACKS, SETTLING = b"boot", b"pack", b"settling"
@@ -121,7 +124,10 @@ class Incoming:
         self._reader.pending.clear()
         if os.path.exists(os.path.join(self._place, SETTLING)):
             os.unlink(os.path.join(self._place, SETTLING))
-        self._shelf.put_together(os.path.join(self._place, PACKS), self._settle_packs)
+        try:
+            self._shelf.put_together(os.path.join(self._place, PACKS), self._settle_packs)
+        except (OSError, ValueError) as failure:  # nothing of a checkpoint depends on it
+            log.info("packs stay apart", extra={"reason": str(failure)})
 
     def _settle_packs(self, paths: Sequence[bytes]) -> None:
         for path in paths:

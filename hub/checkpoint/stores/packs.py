@@ -19,6 +19,8 @@ KINDS = {"commit": 1, "tree": 2, "blob": 3}
 WORDS = {number: kind for kind, number in KINDS.items()}
 STORED = 0
 """Not compressed: for a pack that is read a moment later and then goes."""
+BEGINNING = 4096
+"""So many bytes of an entry are read at first, enough for most."""
 FAN_BYTES = 8 + 1024
 MAGIC = b"\xfftOc"
 
@@ -110,13 +112,14 @@ class Pack:
 
     def read(self, oid: bytes, most: int) -> tuple[str, bytes] | None:
         """Return kind and content of an object, None when the pack does not have it or it is larger than `most`."""
-        size = self.size(oid)
-        if size is None or size > most:
-            return None
-        content = self._begin(oid, _bound(size) + 16)
+        content = self._begin(oid, BEGINNING)
         if content is None:
             return None
-        kind, _, start = _told(content)
+        kind, size, start = _told(content)
+        if size > most:
+            return None
+        if _bound(size) + start > len(content) == BEGINNING:
+            content = self._begin(oid, _bound(size) + start) or b""
         return WORDS[kind], zlib.decompressobj().decompress(content[start:], size + 1)
 
     def entries(self) -> Iterator[Entry]:

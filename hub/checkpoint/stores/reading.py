@@ -22,8 +22,8 @@ MOST = 1 << 20
 DIRECT = 500
 ALL_BYTES = 8 << 20
 """More objects at a time are left to git, and what comes after so many bytes."""
-REMEMBERED = 4 << 20
-"""So many bytes of trees are remembered."""
+REMEMBERED = 1 << 20
+"""So many bytes of trees are remembered; as entries they take some times as many."""
 TREE = b"40000"
 _ENTRIES = {width: re.compile(rb"([0-7]+) ([^\0]+)\0(.{%d})" % width, re.DOTALL) for width in (20, 32)}
 
@@ -43,7 +43,7 @@ class Reader:
         self._places = places
         self._shelf = shelf
         self._algorithm = algorithm
-        self._trees: OrderedDict[str, bytes] = OrderedDict()
+        self._trees: OrderedDict[str, tuple[int, Entries]] = OrderedDict()
         self._remembered = 0
         self.pending: dict[str, Object] = {}
 
@@ -90,25 +90,23 @@ class Reader:
                 room -= len(one.content)
         return found
 
-    def remember(self, oid: str, content: bytes) -> None:
-        """Remember a tree's content."""
+    def remember(self, oid: str, content: bytes) -> Entries:
+        """Remember a tree by its content; return its entries."""
         if oid not in self._trees:
+            self._trees[oid] = len(content), entries_of(content, len(oid) // 2)
             self._remembered += len(content)
-        self._trees[oid] = content
+        entries = self._trees[oid][1]
         self._trees.move_to_end(oid)
         while self._remembered > REMEMBERED:
-            self._remembered -= len(self._trees.popitem(last=False)[1])
+            self._remembered -= self._trees.popitem(last=False)[1][0]
+        return entries
 
     def tree(self, oid: str) -> Entries | None:
         """Return the entries of a tree, None when it is not to be had here."""
-        content = self._trees.get(oid)
-        if content is None:
-            one = self.object(oid)
-            if one is None or one.kind != "tree":
-                return None
-            content = one.content
-        self.remember(oid, content)
-        return entries_of(content, len(oid) // 2)
+        if oid in self._trees:
+            return self.remember(oid, b"")
+        one = self.object(oid)
+        return self.remember(oid, one.content) if one is not None and one.kind == "tree" else None
 
     def folders(self, base: str, names: Collection[bytes]) -> dict[bytes, Entries]:
         """Return the entries of those of the directories that a tree has; their names have no line ends."""
@@ -154,8 +152,7 @@ class Reader:
             size = int(words[2])
             if words[1] == b"tree":
                 content = out[start : start + size]
-                self.remember(words[0].decode(), content)
-                found[name] = entries_of(content, len(words[0]) // 2)
+                found[name] = self.remember(words[0].decode(), content)
             start += size + 1
         return found
 

@@ -86,6 +86,7 @@ class Shelf:
         entries: dict[bytes, Entry] = {}
         for pack in packs.values():
             entries |= {entry.oid: entry for entry in pack.entries()}
+        os.makedirs(place, exist_ok=True)
         paths = write_entries(place, list(entries.values()), self._algorithm)
         name = name_of(paths[0])
         self.add([name])
