@@ -332,3 +332,20 @@ def test_new_objects_are_those_that_git_would_make(w: World) -> None:
     assert w.git("fsck", "--full", "--strict") == b""
     w.git("add", "-A")
     assert w.git("write-tree") == w.git("rev-parse", f"{taken.commit}:worktree")
+
+
+def test_a_name_that_looks_like_an_option_is_read_again_and_removed(tmp_path: Path) -> None:
+    """Changes within one second, and a removal beside an addition, are told to git as words of its command line."""
+    w = World(tmp_path / "repo")
+    w.put("--stdin", "1\n")
+    w.put("-x", "1\n")
+    engine = Engine.open(w.root)
+    engine.capture("ses/1", labels={})
+    w.put("--stdin", "2\n")
+    os.unlink(w.path("-x"))
+    engine.capture("ses/2", labels={})
+    w.put("--stdin", "3\n")
+    engine.capture("ses/3", labels={})
+    changes = {change.path: change.kind for change in engine.diff("ses/1", "ses/2")}
+    assert changes == {"--stdin": "modified", "-x": "deleted"}
+    assert [change.path for change in engine.diff("ses/2", "ses/3")] == ["--stdin"]

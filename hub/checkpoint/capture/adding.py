@@ -66,8 +66,7 @@ class Adder:
     def carry_out(self, work: Work, since_ns: int) -> None:
         """Do the work. Raises Doubt where files that did not change would count for a limit, CheckpointError."""
         self._out, self._known.missed = self._known.left_out(), {}
-        if work.removals:
-            self._remove(work.removals)
+        self._remove(work.removals)
         names = sorted(work.candidates)
         self._gone = frozenset(work.removals) if len(names) <= AT_ONCE else None
         for start in range(0, len(names), AT_ONCE):
@@ -89,11 +88,13 @@ class Adder:
                 elif name not in self._out:
                     removals.add(name)
         self._make_ahead(additions, removals)
-        if removals:
+        if not additions:
             self._remove(removals)
-        if additions:
+        else:
             self._check_disk(sum(one.size for one in additions.values() if one.changed_ns >= self._known.since_ns))
-            self._index.add(additions, self._store.incoming.begin, anew=sorted(anew & additions.keys()))
+            without = sorted(removals | (anew & additions.keys()))
+            self._index.add(additions, self._store.incoming.begin, without=without)
+            self._forget(removals)
             looked_ns = time.time_ns()
             self._note(self._read_again(additions), since_ns, looked_ns)
 
@@ -137,7 +138,11 @@ class Adder:
         return None
 
     def _remove(self, names: set[bytes]) -> None:
-        self._index.remove(sorted(names))
+        if names:
+            self._index.remove(sorted(names))
+            self._forget(names)
+
+    def _forget(self, names: set[bytes]) -> None:
         for name in names:
             self._known.bits.odd.pop(name, None)
             self._known.fresh.pop(name, None)

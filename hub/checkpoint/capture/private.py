@@ -81,16 +81,17 @@ class PrivateIndex:
         names: Collection[bytes],
         meanwhile: Callable[[], None] = _nothing,
         *,
-        anew: Collection[bytes] = (),
+        without: Collection[bytes] = (),
     ) -> None:
         """Read files that changed into the store and note them; files that are as they were cost a look.
 
-        `anew` are forgotten first, so that they are read whatever they are like.
+        What is in `without` is taken out first; those names that are added are then read whatever they are like.
         """
-        if sum(map(len, anew)) > WORDS_BYTES:
-            self.remove(anew)
-            anew = ()
-        before: tuple[str | bytes, ...] = ("--force-remove", *anew, "--no-force-remove") if anew else ()
+        if sum(map(len, without)) > WORDS_BYTES:
+            self.remove(without)
+            without = ()
+        gone = [b"./" + name for name in without]  # no name is an option
+        before: tuple[str | bytes, ...] = ("--force-remove", *gone, "--no-force-remove") if gone else ()
         lines = b"".join(name + b"\0" for name in names)
         how = AS_PACK if len(names) >= MANY else ()
         call = self._side.start(
