@@ -14,6 +14,7 @@ import pytest
 
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.keeping.retention import Limits
+from hub.checkpoint.stores import shelf
 from hub.checkpoint.values import Plan
 from tests.checkpoint.world import World, differing, restore
 from tests.faults.killing import Act, fork, killed, steps_of
@@ -309,6 +310,62 @@ def test_killed_at_some_steps_of_pruning(many: Stage) -> None:
 @pytest.mark.slow
 def test_killed_at_every_step_of_pruning(many: Stage) -> None:
     assert prune_killed(many, list(range(len(many.steps())))) == {True, False}
+
+
+@pytest.fixture
+def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A world with two packs of ours, which the next capture puts together."""
+    w = World(tmp_path / "packed")
+    w.base()
+    engine = w.engine()
+    engine.capture("ses/0", labels={})
+    for number in range(1, 3):
+        for file in range(20):
+            w.put(f"f{file}", f"{number} {file}\n")
+        engine.capture(f"ses/{number}", labels={})
+    assert len(packs_of(w)) == 2
+    monkeypatch.setattr(shelf, "TOGETHER", 2)
+    state = w.state()
+    return Stage(w, lambda engine: engine.capture("ses/3", labels={}), state, state)
+
+
+def packs_of(w: World) -> set[str]:
+    """Return the names of all packs; each has an index, and no index is alone."""
+    folder = w.git_dir() / "objects" / "pack"
+    packs, indexes = ({path.stem for path in folder.glob(ending)} for ending in ("*.pack", "*.idx"))
+    assert packs == indexes
+    return packs
+
+
+def pack_killed(stage: Stage, steps: list[int | str]) -> None:
+    """Kill a capture that puts packs together: no object is missing, and the next capture leaves one pack."""
+    for step in steps:
+        w = stage.copy()
+        killed(w.root, stage.act, step)
+        assert settled(stage, w, committed=False) == "before"
+        w.git("fsck", "--strict", "--no-dangling")
+        usable(w)
+        assert len(packs_of(w)) == 1, step
+        assert len(w.engine().diff("ses/1", "ses/2")) == 20
+        restore(w.engine(), "ses/1", "ses/1u")
+        assert Path(w.root, "f7").read_text() == "1 7\n"
+        shutil.rmtree(w.root)
+
+
+def packing(stage: Stage) -> list[int | str]:
+    """Return the steps that have to do with packs."""
+    return [number for number, name in enumerate(stage.steps()) if "pack" in name]
+
+
+def test_killed_at_some_steps_of_putting_packs_together(packed: Stage) -> None:
+    steps = packing(packed)
+    assert len(steps) > 10
+    pack_killed(packed, steps[random.randrange(3) :: 3])
+
+
+@pytest.mark.slow
+def test_killed_at_every_step_of_putting_packs_together(packed: Stage) -> None:
+    pack_killed(packed, packing(packed))
 
 
 def kill_at_random(stage: Stage, times: int) -> list[str]:

@@ -105,11 +105,6 @@ class Pack:
         """Whether it has not been deleted since."""
         return os.path.exists(self._base + b".pack") and os.path.exists(self._base + b".idx")
 
-    def size(self, oid: bytes) -> int | None:
-        """Return the size of an object, None when the pack does not have it."""
-        head = self._begin(oid, 16)
-        return None if head is None else _told(head)[1]
-
     def read(self, oid: bytes, most: int) -> tuple[str, bytes] | None:
         """Return kind and content of an object, None when the pack does not have it or it is larger than `most`."""
         content = self._begin(oid, BEGINNING)
@@ -123,7 +118,7 @@ class Pack:
         return WORDS[kind], zlib.decompressobj().decompress(content[start:], size + 1)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield every object as it stands in the pack."""
+        """Yield every object as it stands in the pack. Raises ValueError where its bytes are not what they were."""
         with open(self._base + b".pack", "rb") as stream:
             content = stream.read()
         offsets = [self._offset(place) for place in range(self.count)]
@@ -131,7 +126,10 @@ class Pack:
         following = dict(itertools.pairwise(ends))
         for place, offset in enumerate(offsets):
             crc = self._number(FAN_BYTES + self.count * self._width + 4 * place)
-            yield Entry(self._oid(place), content[offset : following[offset]], crc)
+            entry = Entry(self._oid(place), content[offset : following[offset]], crc)
+            if zlib.crc32(entry.content) != crc:
+                raise ValueError(f"{os.fsdecode(self._base)}.pack is damaged")
+            yield entry
 
     def _begin(self, oid: bytes, most: int) -> bytes | None:
         """Return the first bytes of an entry."""

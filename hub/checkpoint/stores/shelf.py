@@ -7,6 +7,7 @@ may have put it together with others; that two packs do not hold the same object
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,8 @@ import msgspec
 
 from hub.checkpoint.files import sync_directory, write_plainly
 from hub.checkpoint.stores.packs import Entry, Pack, write_entries
+
+log = logging.getLogger(__name__)
 
 TOGETHER = 16
 """So many packs of about one size become one. Git itself finds 50 too many (gc.autoPackLimit)."""
@@ -50,7 +53,7 @@ class Shelf:
         """Return those that are there, the newest first."""
         self._recall()
         for row in self._rows:
-            if row.name not in self._packs:
+            if not row.gone and row.name not in self._packs:
                 with contextlib.suppress(OSError, ValueError):
                     self._packs[row.name] = Pack(self._base(row.name), self._width)
         return list(reversed(self._packs.values()))
@@ -59,15 +62,15 @@ class Shelf:
         """Note packs that are about to be put into the store."""
         if names:
             self._recall()
-            self._keep([*self._rows, *(Row(name) for name in names if Row(name) not in self._rows)])
+            self._keep([*(row for row in self._rows if row.name not in names), *map(Row, dict.fromkeys(names))])
 
     def sweep(self) -> None:
-        """End what a killed process has begun to delete; forget what is not there any more."""
+        """End what a killed process has begun to delete; forget what is not there any more.
+
+        What cannot be deleted now stays on the list for the next time: nothing depends on it.
+        """
         self._recall()
-        for row in self._rows:
-            if row.gone:
-                self._delete(row.name)
-        there = [row for row in self._rows if not row.gone and os.path.exists(self._base(row.name) + b".idx")]
+        there = [row for row in self._rows if (self._is_left(row.name) if row.gone else self._is_there(row.name))]
         if there != self._rows:
             self._keep(there)
 
@@ -76,7 +79,8 @@ class Shelf:
         if len(self._rows) < TOGETHER or any(os.path.lexists(os.path.join(self._common, name)) for name in BUSY):
             return
         self.sweep()
-        packs = {name: pack for name, pack in self._there().items() if not self._is_kept(name)}
+        self.packs()
+        packs = {name: pack for name, pack in self._packs.items() if not self._is_kept(name)}
         for low, high in ((0, SMALL), (SMALL, LARGE)):
             some = {name: pack for name, pack in packs.items() if low <= pack.bytes < high}
             if len(some) >= TOGETHER:
@@ -96,18 +100,23 @@ class Shelf:
         self._keep([Row(row.name, row.name in old) for row in self._rows])
         self.sweep()
 
-    def _there(self) -> dict[str, Pack]:
-        self.packs()
-        return dict(self._packs)
-
     def _is_kept(self, name: str) -> bool:
         """Return whether the user has told git to leave a pack as it is."""
         return os.path.lexists(self._base(name) + b".keep")
 
-    def _delete(self, name: str) -> None:
-        for ending in ENDINGS:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._base(name) + ending)
+    def _is_there(self, name: str) -> bool:
+        return os.path.exists(self._base(name) + b".idx")
+
+    def _is_left(self, name: str) -> bool:
+        """Delete the files of a pack, the index first: git looks at nothing without it. Return whether one stays."""
+        try:
+            for ending in ENDINGS:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._base(name) + ending)
+        except OSError as failure:
+            log.info("a superseded pack stays", extra={"pack": name, "reason": str(failure)})
+            return True
+        return False
 
     def _base(self, name: str) -> bytes:
         return os.path.join(self._folder, name.encode())
@@ -128,7 +137,7 @@ class Shelf:
         self._learnt(self._look())
 
     def _learnt(self, seen: tuple[int, int, int] | None) -> None:
-        names = {row.name for row in self._rows}
+        names = {row.name for row in self._rows if not row.gone}
         self._packs = {name: pack for name, pack in self._packs.items() if name in names}
         self._seen = seen
 
