@@ -33,9 +33,9 @@ Entries = Mapping[bytes, Entry]
 
 
 class Reader:
-    """Reads the objects of one worktree. `places` are the store and where new objects
-    wait for it; `pending` are objects of
-    ours that are not in their place yet.
+    """Reads the objects of one worktree. `places` are the store and where new objects wait for it.
+
+    `pending` are objects of ours that are not in their place yet.
     """
 
     def __init__(self, git: Repository, places: Sequence[bytes], shelf: Shelf, algorithm: str) -> None:
@@ -92,11 +92,9 @@ class Reader:
 
     def remember(self, oid: str, content: bytes) -> Entries:
         """Remember a tree by its content; return its entries."""
-        if oid not in self._trees:
-            self._trees[oid] = len(content), entries_of(content, len(oid) // 2)
-            self._remembered += len(content)
-        entries = self._trees[oid][1]
-        self._trees.move_to_end(oid)
+        self._remembered += len(content) - self._trees.pop(oid, (0, {}))[0]
+        entries = entries_of(content, len(oid) // 2)
+        self._trees[oid] = len(content), entries
         while self._remembered > REMEMBERED:
             self._remembered -= self._trees.popitem(last=False)[1][0]
         return entries
@@ -104,7 +102,8 @@ class Reader:
     def tree(self, oid: str) -> Entries | None:
         """Return the entries of a tree, None when it is not to be had here."""
         if oid in self._trees:
-            return self.remember(oid, b"")
+            self._trees.move_to_end(oid)
+            return self._trees[oid][1]
         one = self.object(oid)
         return self.remember(oid, one.content) if one is not None and one.kind == "tree" else None
 
