@@ -9,6 +9,7 @@ import pytest
 
 from hub.client import HubClient
 from hub.errors import ConflictError, NotFoundError, RefusedError
+from hub.protocol.views import GrantView
 from tests.hubs import HubProcess, collect, ended, git, make_repo, scenario, submit
 
 WRITES = """
@@ -122,23 +123,29 @@ async def test_a_restore_that_fails_leaves_the_waiting_run_waiting(
     assert (repo / "count").read_text() == "once\n"
 
 
+async def granted_for_session(client: HubClient, repo: Path, tmp_path: Path) -> tuple[str, GrantView]:
+    """Run what asks, allow it for the session; return the session and its grant."""
+    accepted = await submit(client, repo, scenario(tmp_path / "asks.yaml", ASKS))
+    await collect(client, accepted.session_id, {"run.waiting"})
+    (asked,) = await client.call("approval.list")
+    await client.call("approval.answer", approval_id=asked.id, decision="allow_session")
+    await ended(client, accepted.session_id)
+    (granted,) = await client.call("grant.list")
+    return accepted.session_id, granted
+
+
 async def test_a_grant_for_the_session_goes_with_the_run_that_asked_for_it(
     hubs: Callable[..., HubProcess], tmp_path: Path
 ) -> None:
     repo = make_repo(tmp_path / "repo")
     hub = await hubs().start()
     async with await hub.client() as client:
-        accepted = await submit(client, repo, scenario(tmp_path / "asks.yaml", ASKS))
-        await collect(client, accepted.session_id, {"run.waiting"})
-        (asked,) = await client.call("approval.list")
-        await client.call("approval.answer", approval_id=asked.id, decision="allow_session")
-        await ended(client, accepted.session_id)
-        (granted,) = await client.call("grant.list")
-        target = await before(client, accepted.session_id, 1)
+        session_id, granted = await granted_for_session(client, repo, tmp_path)
+        target = await before(client, session_id, 1)
         done = await client.call("checkpoint.restore", checkpoint_id=target)
         assert [(item.kind, item.id) for item in done.cancelled] == [("grant", granted.id)]
         assert await client.call("grant.list") == []
-        await client.call("checkpoint.undo", session_id=accepted.session_id)
+        await client.call("checkpoint.undo", session_id=session_id)
         assert await client.call("grant.list") == [granted]
 
 
@@ -148,15 +155,10 @@ async def test_a_grant_that_was_revoked_meanwhile_does_not_come_back(
     repo = make_repo(tmp_path / "repo")
     hub = await hubs().start()
     async with await hub.client() as client:
-        accepted = await submit(client, repo, scenario(tmp_path / "asks.yaml", ASKS))
-        await collect(client, accepted.session_id, {"run.waiting"})
-        (asked,) = await client.call("approval.list")
-        await client.call("approval.answer", approval_id=asked.id, decision="allow_session")
-        await ended(client, accepted.session_id)
-        (granted,) = await client.call("grant.list")
-        await client.call("checkpoint.restore", checkpoint_id=await before(client, accepted.session_id, 1))
+        session_id, granted = await granted_for_session(client, repo, tmp_path)
+        await client.call("checkpoint.restore", checkpoint_id=await before(client, session_id, 1))
         await client.call("grant.revoke", grant_id=granted.id)
-        undone = await client.call("checkpoint.undo", session_id=accepted.session_id)
+        undone = await client.call("checkpoint.undo", session_id=session_id)
         assert undone.resumed == []
         assert await client.call("grant.list") == []
 
