@@ -157,6 +157,7 @@ class Adder:
         """Read what changed meanwhile once more, name what changes still; return how all are now."""
         moved = self._moved(before)
         if moved:
+            self.ahead = None
             self._index.add(sorted(moved))
             self._known.missed |= dict.fromkeys(self._moved(moved), CHANGING)
         return before | moved
@@ -166,7 +167,9 @@ class Adder:
         with directory(self._store.top) as root:
             for name, old in before.items():
                 status = look(root, name)
-                if status is not None and _traits(_looked(status)) != _traits(old):
+                if status is None:
+                    self.ahead = None
+                elif _traits(_looked(status)) != _traits(old):
                     moved[name] = _looked(status)
         return moved
 

@@ -194,7 +194,7 @@ class TreeTaker:
         """Write the tree, and keep what is known now."""
         base, moved = known.tree, self._memory.identity() != identity
         if moved or not base:
-            known.tree = self._index.write_tree()
+            known.tree = adder.ahead.tree if adder.ahead is not None else self._index.write_tree()
         written = self._written(base, known.tree, adder.ahead)
         known.files += written.more
         known.staged = self._staged.state.digest

@@ -11,13 +11,12 @@ import logging
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from hub.checkpoint.files import CAN_WRITE_BACK, COMPLETE, START, write_back, write_plainly
 from hub.checkpoint.stores.objects import Object
-from hub.checkpoint.stores.packs import STORED, write_pack
+from hub.checkpoint.stores.packs import STORED, squeezed, write_pack
 from hub.checkpoint.stores.reading import Reader
 from hub.checkpoint.stores.shelf import Shelf, name_of
 
@@ -180,7 +179,7 @@ class Incoming:
             descriptor = os.open(temporary, flags, 0o444)
         with open(descriptor, "wb") as stream:
             head = f"{one.kind} {len(one.content)}\0".encode()
-            stream.write(zlib.compress(head + one.content, COMPRESSION))
+            stream.write(squeezed(head + one.content, COMPRESSION))
             if self.shared:
                 os.fchmod(descriptor, os.fstat(descriptor).st_mode & 0o777 | self.shared)
             stream.flush()

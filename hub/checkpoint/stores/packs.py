@@ -1,10 +1,12 @@
-"""Packs of objects that we made ourselves, with their indexes, as git reads them: written, read, put together.
+"""Packs of objects with their indexes: ours are written, as git reads them, and put together; git's own are read, too.
 
-Invariant: the objects are whole, none is a delta of another. Not promised: durability.
+Invariant: in packs of ours the objects are whole, none is a delta of another. Not promised: durability; packs whose
+deltas have their base elsewhere are not read. Format: git's `gitformat-pack`, version 2 of both files.
 """
 
 import hashlib
 import itertools
+import mmap
 import os
 import struct
 import zlib
@@ -13,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from hub.checkpoint.files import write_plainly
+from hub.checkpoint.stores.deltas import rebuilt
 from hub.checkpoint.stores.objects import Object
 
 KINDS = {"commit": 1, "tree": 2, "blob": 3}
@@ -21,6 +24,14 @@ STORED = 0
 """Not compressed: for a pack that is read a moment later and then goes."""
 BEGINNING = 4096
 """So many bytes of an entry are read at first, enough for most."""
+NEAR_DELTA, FAR_DELTA = 6, 7
+"""An object told as a delta of one that stands so many bytes before it, or of one with an id."""
+CHAIN = 50
+"""So many deltas deep an object may lie; git's own packs go as far (pack.depth)."""
+FAR = 1 << 31
+"""An offset from here on stands in a table of its own."""
+SMALL_BYTES = 16 << 10
+"""Up to here a compression with small tables is as good, and takes a fraction of the time."""
 FAN_BYTES = 8 + 1024
 MAGIC = b"\xfftOc"
 
@@ -57,17 +68,24 @@ def write_entries(folder: bytes, entries: Sequence[Entry], algorithm: str) -> tu
 
 
 def _entry(one: Object, level: int) -> Entry:
-    content = _head(one) + zlib.compress(one.content, level)
+    content = _head(one) + squeezed(one.content, level)
     return Entry(bytes.fromhex(one.oid), content, zlib.crc32(content))
+
+
+def squeezed(content: bytes, level: int) -> bytes:
+    """Return content as zlib compresses it."""
+    if len(content) > SMALL_BYTES:
+        return zlib.compress(content, level)
+    packer = zlib.compressobj(level, zlib.DEFLATED, 13, 6)
+    return packer.compress(content) + packer.flush()
 
 
 def _index(oids: Sequence[bytes], sums: Sequence[int], offsets: Sequence[int], end: bytes) -> bytes:
     counts = [0] * 256
     for oid in oids:
         counts[oid[0]] += 1
-    fan = [sum(counts[: first + 1]) for first in range(256)]
     numbers = struct.pack(f">{len(oids)}I{len(oids)}I", *sums, *offsets)
-    return MAGIC + struct.pack(">I256I", 2, *fan) + b"".join(oids) + numbers + end
+    return MAGIC + struct.pack(">I256I", 2, *itertools.accumulate(counts)) + b"".join(oids) + numbers + end
 
 
 def _head(one: Object) -> bytes:
@@ -82,16 +100,16 @@ def _head(one: Object) -> bytes:
 
 
 class Pack:
-    """A pack of ours on disk; `base` is its path without an ending, `width` the bytes of an id.
+    """A pack on disk; `base` is its path without an ending, `width` the bytes of an id.
 
-    Raises OSError when it is not there, ValueError when it is none of ours.
+    Raises OSError when it is not there, ValueError when it has another format.
     """
 
     def __init__(self, base: bytes, width: int) -> None:
         self._base = base
         self._width = width
         with open(base + b".idx", "rb") as stream:
-            self._index = stream.read()
+            self._index = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         if self._index[:8] != MAGIC + struct.pack(">I", 2):
             raise ValueError(f"{os.fsdecode(base)}.idx is no index of a pack")
         self.count = self._number(8 + 255 * 4)
@@ -106,16 +124,51 @@ class Pack:
         return os.path.exists(self._base + b".pack") and os.path.exists(self._base + b".idx")
 
     def read(self, oid: bytes, most: int) -> tuple[str, bytes] | None:
-        """Return kind and content of an object, None when the pack does not have it or it is larger than `most`."""
-        content = self._begin(oid, BEGINNING)
-        if content is None:
+        """Return kind and content of an object, None when the pack does not have it or it is larger than `most`.
+
+        Raises OSError, ValueError or zlib.error where it cannot be read.
+        """
+        place = self._place(oid)
+        if place is None:
             return None
-        kind, size, start = _told(content)
+        with open(self._base + b".pack", "rb", buffering=0) as stream:
+            return self._read_at(stream.fileno(), self._offset(place), most)
+
+    def _read_at(self, descriptor: int, offset: int, most: int) -> tuple[str, bytes] | None:
+        deltas: list[bytes] = []
+        while len(deltas) <= CHAIN:
+            kind, content, base = self._entry_at(descriptor, offset, most)
+            if content is None:
+                return None
+            if kind in WORDS:
+                made = rebuilt(content, deltas, most)
+                return None if made is None else (WORDS[kind], made)
+            deltas.append(content)
+            offset = base
+        raise ValueError("an object lies too deep in its pack")
+
+    def _entry_at(self, descriptor: int, offset: int, most: int) -> tuple[int, bytes | None, int]:
+        """Return kind and content of an entry, no content when it is larger than `most`; of a delta also its base."""
+        beginning = os.pread(descriptor, BEGINNING, offset)
+        kind, size, start = _told(beginning)
+        base = 0
+        if kind == NEAR_DELTA:
+            back, start = _distance(beginning, start)
+            base = offset - back
+        elif kind == FAR_DELTA:
+            base = self._offset_of(beginning[start : start + self._width])
+            start += self._width
         if size > most:
-            return None
-        if _bound(size) + start > len(content) == BEGINNING:
-            content = self._begin(oid, _bound(size) + start) or b""
-        return WORDS[kind], zlib.decompressobj().decompress(content[start:], size + 1)
+            return kind, None, base
+        if _bound(size) + start > len(beginning) == BEGINNING:
+            beginning = os.pread(descriptor, _bound(size) + start, offset)
+        return kind, zlib.decompressobj().decompress(beginning[start:], size + 1), base
+
+    def _offset_of(self, oid: bytes) -> int:
+        place = self._place(oid)
+        if place is None:
+            raise ValueError("the base of a delta is in another pack")
+        return self._offset(place)
 
     def entries(self) -> Iterator[Entry]:
         """Yield every object as it stands in the pack. Raises ValueError where its bytes are not what they were."""
@@ -130,14 +183,6 @@ class Pack:
             if zlib.crc32(entry.content) != crc:
                 raise ValueError(f"{os.fsdecode(self._base)}.pack is damaged")
             yield entry
-
-    def _begin(self, oid: bytes, most: int) -> bytes | None:
-        """Return the first bytes of an entry."""
-        place = self._place(oid)
-        if place is None:
-            return None
-        with open(self._base + b".pack", "rb", buffering=0) as stream:
-            return os.pread(stream.fileno(), most, self._offset(place))
 
     def _place(self, oid: bytes) -> int | None:
         low = self._number(8 + 4 * (oid[0] - 1)) if oid[0] else 0
@@ -155,7 +200,12 @@ class Pack:
         return self._index[start : start + self._width]
 
     def _offset(self, place: int) -> int:
-        return self._number(FAN_BYTES + self.count * (self._width + 4) + 4 * place)
+        table = FAN_BYTES + self.count * (self._width + 4)
+        near = self._number(table + 4 * place)
+        if near < FAR:
+            return near
+        start = table + 4 * self.count + 8 * (near - FAR)
+        return int.from_bytes(self._index[start : start + 8], "big")
 
     def _number(self, start: int) -> int:
         return int.from_bytes(self._index[start : start + 4], "big")
@@ -168,11 +218,20 @@ def _told(content: bytes) -> tuple[int, int, int]:
         at += 1
         size |= (content[at] & 0x7F) << shift
         shift += 7
-    if kind not in WORDS:
-        raise ValueError("a pack of ours holds a delta")
+    if kind not in WORDS and kind not in (NEAR_DELTA, FAR_DELTA):
+        raise ValueError("an entry of a pack has an unknown kind")
     return kind, size, at + 1
 
 
 def _bound(size: int) -> int:
     """Return how many bytes `size` bytes have at most when they are compressed."""
     return size + (size >> 12) + (size >> 14) + (size >> 25) + 64
+
+
+def _distance(content: bytes, at: int) -> tuple[int, int]:
+    """Return how many bytes before a delta its base stands, and where the delta's content begins."""
+    back = content[at] & 0x7F
+    while content[at] & 0x80:
+        at += 1
+        back = (back + 1) << 7 | content[at] & 0x7F
+    return back, at + 1

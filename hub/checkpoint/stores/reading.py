@@ -1,4 +1,4 @@
-"""Objects read without git where that is quick: those with a file of their own, and those in packs of ours.
+"""Objects read without git where that is quick: those with a file of their own, and those in packs, ours or git's.
 
 Starting git costs more than a small capture may take, and most of what is asked for we have written ourselves.
 Invariant: an object is returned only if its id is that of its content; what cannot be read here is left to git, which
@@ -14,7 +14,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 from hub.checkpoint.repository import Repository
+from hub.checkpoint.stores.git_packs import GitPacks
 from hub.checkpoint.stores.objects import Object, path_of
+from hub.checkpoint.stores.packs import Pack
 from hub.checkpoint.stores.shelf import Shelf
 
 MOST = 1 << 20
@@ -42,6 +44,7 @@ class Reader:
         self.git = git
         self._places = places
         self._shelf = shelf
+        self._others = GitPacks(os.path.join(places[0], b"pack"), algorithm)
         self._algorithm = algorithm
         self._trees: OrderedDict[str, tuple[int, Entries]] = OrderedDict()
         self._remembered = 0
@@ -50,7 +53,7 @@ class Reader:
     def object(self, oid: str) -> Object | None:
         """Return an object, None when it is not to be had here."""
         found = self.pending.get(oid) or self._loose(oid)
-        return found or self._packed(oid)
+        return found or self._packed(oid, self._shelf.packs()) or self._packed(oid, self._others.packs())
 
     def lacking(self, oids: Iterable[str]) -> set[str]:
         """Return which objects the store has neither in files of their own nor in packs of ours; git may know them."""
@@ -61,12 +64,7 @@ class Reader:
     def sizes(self, oids: Iterable[str]) -> dict[str, int]:
         """Return the size of each blob that exists."""
         wanted = set(oids)
-        found: dict[str, int] = {}
-        if len(wanted) <= DIRECT:
-            for oid in wanted:
-                one = self.object(oid)
-                if one is not None:
-                    found[oid] = len(one.content)
+        found = {oid: len(one.content) for oid, one in self._direct(list(wanted)).items()}
         return found | self.git.sizes(wanted - found.keys())
 
     def objects(self, oids: Sequence[str]) -> Generator[tuple[str, int, Iterator[bytes]], None, None]:
@@ -177,8 +175,8 @@ class Reader:
         head, _, rest = content.partition(b"\0")
         return Object(head.partition(b" ")[0].decode(), rest, oid)
 
-    def _packed(self, oid: str) -> Object | None:
-        for pack in self._shelf.packs():
+    def _packed(self, oid: str, packs: Iterable[Pack]) -> Object | None:
+        for pack in packs:
             try:
                 found = pack.read(bytes.fromhex(oid), MOST)
             except (OSError, ValueError, IndexError, zlib.error):

@@ -174,6 +174,10 @@ class Records:
         except OSError:  # a name that is too long, too
             return None
 
+    def stands(self, found: Found) -> bool:
+        """Return whether a checkpoint's ref is as it was."""
+        return (self.loose(found.ref) or self.commit(found.ref)) == found.commit
+
     def commit(self, ref: str) -> str | None:
         """Return the commit of a ref of ours, None when there is no such ref."""
         return self._store.user.maybe_line("rev-parse", "-q", "--verify", PREFIX + ref)

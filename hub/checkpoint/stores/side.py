@@ -94,6 +94,10 @@ class Store:
             if os.path.lexists(stale):
                 os.unlink(stale)
 
+    def has_ref_files(self) -> bool:
+        """Return whether new refs may be written as files, once the side directory is up to date."""
+        return self._settings.has_ref_files()
+
     def elsewhere(self, ref: str) -> RefusedError | None:
         """Return why a checkpoint that is not here is in another store, None when it is nowhere; see `shadow`."""
         return None

@@ -50,6 +50,10 @@ class UserSettings:
             return int(value, 8) & 0o444
         return SHARED.get(value, 0)
 
+    def has_ref_files(self) -> bool:
+        """Return whether a new ref is a file that only we need to write: git keeps refs so, and nobody shares them."""
+        return self._all.get("extensions.refstorage", "files") == "files" and not self.shared_bits()
+
     def _read(self) -> None:
         since_ns = now_ns()
         fields = self._user.run("config", "-z", "--list", "--show-origin").split(b"\0")[:-1]

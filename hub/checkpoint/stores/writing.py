@@ -2,8 +2,8 @@
 
 Invariant: a ref is left only to a complete checkpoint: its objects were found in the store after the ref had been
 written, so that no clean-up of git can have taken one. What an earlier checkpoint has is there as long as its ref is,
-and that is verified in the very transaction that writes the new one. Not promised: that an object's content is sound;
-`verify` looks into that.
+and that is verified when the new one's is there: names are never used twice. Not promised: that an object's content is
+sound; `verify` looks into that.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from hub.checkpoint.stores.ledger import Again, Ledgers
 from hub.checkpoint.stores.meta import Meta, Part, State, encode
 from hub.checkpoint.stores.objects import Object, commit_of, made, tree_of
 from hub.checkpoint.stores.records import NO_PARTS, PREFIX, Found, Records, checkpoint_of, describe, now
+from hub.checkpoint.stores.ref_files import RefFiles
 from hub.checkpoint.stores.side import Store
 from hub.checkpoint.values import Checkpoint, CheckpointError
 from hub.errors import ConflictError, NotFoundError
@@ -43,6 +44,7 @@ class Writer:
         self._store = store
         self._records = records
         self._index = PrivateIndex(store)
+        self._ref_files = RefFiles(store.common_dir, store.room)
         self._ledgers = Ledgers(store.common_dir)
         self._latest_path = os.path.join(store.room, b"latest")
         self._last: Found | None = None
@@ -113,6 +115,11 @@ class Writer:
 
     def _create(self, ref: str, commit: str, latest: Found | None) -> Found | None:
         """Write the ref; return the earlier checkpoint if its ref stood as it was when that happened."""
+        if self._store.has_ref_files() and self._ref_files.create(ref, commit):
+            return latest if latest is not None and self._records.stands(latest) else None
+        return self._create_by_git(ref, commit, latest)
+
+    def _create_by_git(self, ref: str, commit: str, latest: Found | None) -> Found | None:
         line = f"create {PREFIX}{ref} {commit}\n"
         if latest is not None:
             try:
