@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from hub.checkpoint.capture import adding
 from hub.checkpoint.values import Plan
 from hub.errors import RefusedError
 from tests.checkpoint.edits import ACT, CONFLICT, CONTENTS, FILE_ACT, NAMES, PARTS, Act, act
@@ -28,6 +29,7 @@ from tests.checkpoint.world import World, differing, restore
 
 ACTS = st.lists(ACT, min_size=2, max_size=8)
 FILE_ACTS = st.lists(FILE_ACT, min_size=2, max_size=8)
+BESIDE = adding.BESIDE
 PICKED = st.integers(0, 1 << 30)
 
 
@@ -55,10 +57,12 @@ class History(RuleBasedStateMachine):
         self.count = 0
 
     def teardown(self) -> None:
+        adding.BESIDE = BESIDE
         self._room.cleanup()
 
-    @initialize(committed=st.booleans())
-    def begin(self, committed: bool) -> None:
+    @initialize(committed=st.booleans(), beside=st.sampled_from([200, 2, 0]))
+    def begin(self, committed: bool, beside: int) -> None:
+        adding.BESIDE = beside  # how many files are kept beside the private index
         for name in ("a", "b", "dir/a", "dir/b/dir"):
             self.w.put(name, f"{name}\none\ntwo\nthree\n")
         if committed:

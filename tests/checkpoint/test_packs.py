@@ -1,8 +1,10 @@
 """Packs of ours: git reads them, we read them, many become one, and no object is missing at any instant."""
 
 import os
+import random
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,11 @@ from hypothesis import strategies as st
 
 from hub.checkpoint.engine import Engine
 from hub.checkpoint.stores import shelf
+from hub.checkpoint.stores.deltas import patched
+from hub.checkpoint.stores.git_packs import GitPacks
 from hub.checkpoint.stores.objects import Object, made
 from hub.checkpoint.stores.packs import Pack, write_entries, write_pack
+from hub.checkpoint.stores.side import Store
 from tests.checkpoint.world import World
 
 CONTENTS = st.lists(st.binary(max_size=3000), min_size=1, max_size=40)
@@ -55,6 +60,98 @@ def test_packs_put_together_have_what_each_had(
     for blob in (*objects[0], *objects[1]):
         assert both.read(bytes.fromhex(blob.oid), 1 << 20) == ("blob", blob.content)
     subprocess.run(["git", "verify-pack", os.fsdecode(index)], check=True)
+
+
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
+def test_packs_of_git_are_read_deltas_and_all(tmp_path: Path, algorithm: str) -> None:
+    """Every object of a repository that git has packed tightly: bases told by their distance, then by their ids."""
+    w = World(tmp_path / "repo", *(() if algorithm == "sha1" else ("--object-format=sha256",)))
+    chance = random.Random(algorithm)
+    lines = [f"line {number} {chance.random()}\n" for number in range(3000)]
+    for number in range(60):
+        lines[chance.randrange(len(lines))] = f"changed {number}\n"
+        lines.insert(chance.randrange(len(lines)), "x" * chance.randrange(200) + "\n")
+        w.put("big.txt", "".join(lines))
+        w.put(f"dir{number % 7}/file{number}.txt", f"{number}\n" * number)
+        w.commit()
+    for words in (("--depth=50", "--window=50"), ("--depth=10", "--no-write-bitmap-index")):
+        w.git("repack", "-q", "-a", "-d", "-f", *words)
+        rows = w.git("cat-file", "--batch-all-objects", "--batch-check").decode().split("\n")[:-1]
+        (pack,) = GitPacks(os.fsencode(w.root / ".git/objects/pack"), algorithm).packs()
+        assert b"chain length = 1" in w.git("verify-pack", "-v", *map(str, w.root.glob(".git/objects/pack/*.idx")))
+        for oid, kind, size in map(str.split, rows):
+            found = pack.read(bytes.fromhex(oid), 1 << 20)
+            assert found is not None
+            assert (found[0], len(found[1])) == (kind, int(size))
+            assert made(kind, found[1], algorithm).oid == oid
+        w.git("config", "repack.useDeltaBaseOffset", "false")
+
+
+def test_an_object_that_git_packed_and_that_is_damaged_is_left_to_git(tmp_path: Path) -> None:
+    w = World(tmp_path / "repo")
+    w.put("a.txt", "text\n" * 500)
+    w.commit()
+    w.git("repack", "-q", "-a", "-d")
+    reader = Store(w.root).reader
+    oid = w.git("rev-parse", "HEAD:a.txt").decode().strip()
+    assert reader.object(oid) == made("blob", b"text\n" * 500, "sha1")
+    (path,) = w.root.glob(".git/objects/pack/*.pack")
+    path.chmod(0o644)
+    content = bytearray(path.read_bytes())
+    for at in range(12, len(content) - 20):
+        content[at] ^= 0x55
+    path.write_bytes(bytes(content))
+    assert Store(w.root).reader.object(oid) is None
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("copy"), st.integers(0, 200_000), st.integers(1, 0xFFFFFF)),
+        st.tuples(st.just("put"), st.binary(min_size=1, max_size=127), st.just(0)),
+    ),
+    max_size=8,
+)
+
+
+@given(st.binary(min_size=1, max_size=300), STEPS)
+def test_deltas_make_what_they_tell(seed: bytes, steps: list[tuple[str, Any, int]]) -> None:
+    base = seed * 700
+    wanted, delta = b"", b""
+    for kind, what, size in steps:
+        if kind == "put":
+            delta += bytes([len(what)]) + what
+            wanted += what
+        else:
+            start = what % len(base)
+            size = min(size, len(base) - start)
+            delta += copying(start, size)
+            wanted += base[start : start + size]
+    whole = number(len(base)) + number(len(wanted)) + delta
+    assert patched(base, whole, len(wanted)) == wanted
+    assert patched(base, whole, len(wanted) - 1) is None
+    with pytest.raises(ValueError, match="another base"):
+        patched(base + b"x", whole, len(wanted))
+    with pytest.raises((ValueError, IndexError)):
+        patched(base, whole + b"\0", 1 << 30)
+    with pytest.raises((ValueError, IndexError)):
+        patched(base, whole + b"\x01y", 1 << 30)
+
+
+def number(value: int) -> bytes:
+    """A length as a delta tells it: seven bits at a time, the lowest first."""
+    out = bytearray([value & 0x7F])
+    while value := value >> 7:
+        out[-1] |= 0x80
+        out.append(value & 0x7F)
+    return bytes(out)
+
+
+def copying(start: int, size: int) -> bytes:
+    """A step that copies, with the bytes of both numbers that are not 0; no size stands for 65,536."""
+    told = 0 if size == 0x10000 else size
+    parts = [*start.to_bytes(4, "little"), *told.to_bytes(3, "little")]
+    mark = sum(1 << place for place, byte in enumerate(parts) if byte)
+    return bytes([0x80 | mark, *filter(None, parts)])
 
 
 def test_many_packs_become_few_and_every_checkpoint_stays_whole(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from hub.checkpoint.capture import adding
 from hub.checkpoint.capture.adding import Adder
 from hub.checkpoint.capture.finding import Finder
 from hub.checkpoint.engine import Engine
 from tests.checkpoint.world import World, restore
 
 STEPS = 25
-SEEDS = (1, 2, 3)
 FOLDERS = ("", "dir/", "dir/sub/", "new/", "new/deep/er/", "logs/", "build/")
 NAMES = ("a.txt", "b.txt", "n.py", "x.log", "keep.o", "odd \n\"name'")
 
@@ -154,14 +154,16 @@ def same_as_anew(w: World, engine: Engine, number: int) -> tuple[object, object]
     return (taken.tree_digest, taken.files, taken.uncaptured), (anew.tree_digest, anew.files, anew.uncaptured)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_same_as_a_survey_of_everything(w: World, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "beside"), [(1, 200), (2, 2), (3, 6), (4, 0)])
+def test_the_same_as_a_survey_of_everything(w: World, seed: int, beside: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adding, "BESIDE", beside)
     compare(w, seed, STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 120))
-def test_the_same_over_long_histories(w: World, seed: int) -> None:
+def test_the_same_over_long_histories(w: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adding, "BESIDE", (0, 2, 6, 200)[seed % 4])
     compare(w, seed, 120)
 
 
@@ -287,6 +289,72 @@ def test_a_file_that_was_changing_and_then_goes(w: World, monkeypatch: pytest.Mo
     third = engine.capture("s/3", labels={})
     assert (third.files, third.uncaptured) == (second.files - 1, ())
     assert b"log.txt" not in w.git("ls-tree", "-r", "--name-only", f"{third.commit}:worktree")
+
+
+def test_few_changes_leave_the_private_index_to_itself(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read beside it is right whatever becomes of it, and git is told of all when it is many."""
+    monkeypatch.setattr(adding, "BESIDE", 4)
+    engine, index = w.engine(), Path(w.root, ".git/turnback/index")
+    engine.capture("s/1", labels={})
+    before = index.stat()
+    w.put("a.txt", "edited\n")
+    w.put("new.txt", "new\n")
+    w.remove("dir/d.txt")
+    taken = engine.capture("s/2", labels={})
+    assert listed(w, taken.commit) == captured(w)
+    assert index.stat() == before
+    w.remove("new.txt")
+    w.put("dir/d.txt", "again\n")
+    os.utime(w.path("a.txt"), ns=(1, 1))
+    again = w.engine().capture("s/3", labels={})  # another process knows of them, too
+    assert listed(w, again.commit) == captured(w)
+    assert index.stat() == before
+    for number in range(3):
+        w.put(f"more{number}.txt", "more\n")
+    many = engine.capture("s/4", labels={})
+    assert index.stat() != before
+    assert listed(w, many.commit) == captured(w)
+    assert engine.capture("s/5", labels={}).commit == many.commit
+    Path(w.root, ".git/turnback/known").unlink()
+    assert w.engine().capture("s/6", labels={}).tree_digest == many.tree_digest
+
+
+def test_what_is_too_large_all_of_a_sudden_leaves_the_tree(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was captured beside the index, then grew; when git is told of all, it does not come back."""
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.put("new.txt", "small\n")
+    engine.capture("s/2", labels={})
+    monkeypatch.setattr("hub.checkpoint.capture.worktree.FILE_BYTES", 100)
+    w.put("new.txt", "large" * 100)
+    third = engine.capture("s/3", labels={})
+    assert [(row.path, row.why) for row in third.uncaptured] == [("new.txt", "too_large")]
+    assert b"new.txt" not in listed(w, third.commit)
+    monkeypatch.setattr(adding, "BESIDE", 0)
+    w.put("a.txt", "edited\n")
+    fourth = engine.capture("s/4", labels={})
+    assert b"new.txt" not in listed(w, fourth.commit)
+    assert listed(w, fourth.commit) == captured(w) - {b"new.txt"}
+
+
+def test_a_change_that_no_time_tells_is_seen(w: World) -> None:
+    """C45: edited again within the same tick, to the same length, right after it was read beside the index."""
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    for number in range(40):
+        w.put("a.txt", f"edit {number:02}\n")
+        taken = engine.capture(f"s/{number + 2}", labels={})
+        assert w.git("show", f"{taken.commit}:worktree/a.txt") == f"edit {number:02}\n".encode()
+
+
+def listed(w: World, commit: str) -> set[bytes]:
+    return set(w.git("ls-tree", "-r", "-z", "--name-only", f"{commit}:worktree").split(b"\0")[:-1])
+
+
+def captured(w: World) -> set[bytes]:
+    """Return what git itself takes for the files of a worktree."""
+    out = w.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split(b"\0")[:-1]
+    return {name for name in out if w.exists(name)}
 
 
 def test_what_a_machine_left_that_stopped_is_not_trusted(w: World) -> None:

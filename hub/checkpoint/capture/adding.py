@@ -1,8 +1,9 @@
-"""Carries out what a capture found to do: looks at each candidate, reads it into the private index or names why not.
+"""Carries out what a capture found to do: looks at each candidate, and reads it or names why not.
 
-Invariant: a path whose bytes cannot be had, or are too many, is named and left out of the index. Permission bits are
-known for every file that is in it. Not promised: one instant; a file that changes while it is read is read once more,
-then named.
+Few files are read here, beside the private index, which git then need not write; many, or those in motion, are read
+into it by git. Invariant: a path whose bytes cannot be had, or are too many, is named and left out. Permission bits are
+known for every file that is captured. Not promised: one instant; a file that changes while it is read is read once
+more, then named.
 """
 
 import os
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from hub.checkpoint.capture.finding import Work
-from hub.checkpoint.capture.known import CHANGING, Known, Look, hides, settled
+from hub.checkpoint.capture.known import CHANGING, UNSETTLED, Known, Look, hides, settled
 from hub.checkpoint.capture.private import PrivateIndex
 from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, look_closely
 from hub.checkpoint.stores.ahead import Ahead, make_ahead
@@ -24,6 +25,8 @@ from hub.checkpoint.stores.side import Store
 from hub.checkpoint.values import CheckpointError
 
 MISSING = -1
+BESIDE = 200
+"""So many files are kept beside the private index; git is told of them all when there are more."""
 AT_ONCE = 10_000
 """About as many files are looked at, then read, at a time."""
 
@@ -43,9 +46,10 @@ class Limits(NamedTuple):
 
 
 class Adder:
-    """Brings the private index up to date. No limit holds for names that `exempt` has.
+    """Reads what has changed. No limit holds for names that `exempt` has.
 
-    `bytes` counts what was read from files that changed after `since_ns`; `ahead` is the tree that should come of it.
+    `bytes` counts what was read from files that changed after `since_ns`; `ahead` is the tree that comes of it, if it
+    is known without git; `handed_over`: the private index has been told of what was kept beside it.
     """
 
     def __init__(
@@ -61,11 +65,16 @@ class Adder:
         self._untracked_bytes = 0
         self._gone: frozenset[bytes] | None = None
         self.ahead: Ahead | None = None
+        self.handed_over = False
         self.bytes = 0
 
     def carry_out(self, work: Work, since_ns: int) -> None:
         """Do the work. Raises Doubt where files that did not change would count for a limit, CheckpointError."""
         self._out, self._known.missed = self._known.left_out(), {}
+        if self._carried_out_beside(work, since_ns):
+            return
+        self._known.missed, self._untracked_bytes, self.ahead = {}, 0, None
+        self._hand_over(work)
         self._remove(work.removals)
         names = sorted(work.candidates)
         self._gone = frozenset(work.removals) if len(names) <= AT_ONCE else None
@@ -77,7 +86,44 @@ class Adder:
         if names:
             self._progress("files", work.present + len(names), work.present + len(names))
 
-    def _take_in(self, names: list[bytes], anew: set[bytes], since_ns: int) -> None:
+    def _carried_out_beside(self, work: Work, since_ns: int) -> bool:
+        """Read the candidates beside the private index; False if that is left to git."""
+        known = self._known
+        names = sorted(work.candidates)
+        if work.whole or len(known.beside.keys() | work.candidates) > BESIDE:
+            return False
+        additions, removals = self._considered(names)
+        if not additions and not removals:
+            return True
+        ahead = self._made_ahead(additions, removals)
+        if ahead is None:
+            return False
+        self._check_disk(additions)
+        self.ahead, looked_ns = ahead, time.time_ns()
+        if self._moved(additions) or self.ahead is None:
+            return False
+        self._store.incoming.put_for_git(ahead.objects, self._store.algorithm)
+        self._forget(removals)
+        for name, found in additions.items():
+            self._note_bits(name, found)
+            known.fresh.pop(name, None)
+        known.beside |= {name: settled(found, looked_ns) for name, found in additions.items()}
+        known.beside |= dict.fromkeys(removals)
+        return True
+
+    def _hand_over(self, work: Work) -> None:
+        """Have git told of what was kept beside the private index."""
+        beside, self._known.beside = self._known.beside, {}
+        self.handed_over = bool(beside)
+        if work.whole:  # those that are captured still are among the candidates
+            work.removals |= beside.keys() - work.candidates
+        else:
+            work.candidates |= beside.keys()
+            work.anew |= beside.keys()  # to git they may look like what it knows
+            work.removals |= {name for name, found in beside.items() if found is None}
+
+    def _considered(self, names: list[bytes]) -> tuple[dict[bytes, Look], set[bytes]]:
+        """Return the files that are captured, and the names of those that are no longer."""
         additions: dict[bytes, Look] = {}
         removals: set[bytes] = set()
         with directory(self._store.top) as root:
@@ -87,11 +133,15 @@ class Adder:
                     additions[name] = found
                 elif name not in self._out:
                     removals.add(name)
+        return additions, removals
+
+    def _take_in(self, names: list[bytes], anew: set[bytes], since_ns: int) -> None:
+        additions, removals = self._considered(names)
         self._make_ahead(additions, removals)
         if not additions:
             self._remove(removals)
         else:
-            self._check_disk(sum(one.size for one in additions.values() if one.changed_ns >= self._known.since_ns))
+            self._check_disk(additions)
             without = sorted(removals | (anew & additions.keys()))
             self._index.add(additions, self._store.incoming.begin, without=without)
             self._forget(removals)
@@ -102,13 +152,14 @@ class Adder:
         """Make the objects of a small change before git does, all in one place."""
         if self._gone is None:
             return
-        sizes = {name: found.size for name, found in additions.items()}
-        gone = (removals | self._gone) - sizes.keys()
-        self.ahead = make_ahead(
-            self._store.top, self._store.reader, self._store.algorithm, self._known.tree, sizes, gone
-        )
+        self.ahead = self._made_ahead(additions, removals | self._gone)
         if self.ahead is not None:
             self._store.incoming.put_for_git(self.ahead.objects, self._store.algorithm)
+
+    def _made_ahead(self, additions: Mapping[bytes, Look], removals: set[bytes]) -> Ahead | None:
+        sizes = {name: found.size for name, found in additions.items()}
+        reader, algorithm = self._store.reader, self._store.algorithm
+        return make_ahead(self._store.top, reader, algorithm, self._known.tree, sizes, removals - sizes.keys())
 
     def _consider(self, root: int, name: bytes) -> Look | None:
         """Return what the file is like, None when it is not to be captured: it is then named, if it exists."""
@@ -147,7 +198,8 @@ class Adder:
             self._known.bits.odd.pop(name, None)
             self._known.fresh.pop(name, None)
 
-    def _check_disk(self, fresh: int) -> None:
+    def _check_disk(self, additions: Mapping[bytes, Look]) -> None:
+        fresh = sum(one.size for one in additions.values() if one.changed_ns >= self._known.since_ns)
         disk = os.statvfs(self._store.room)
         if disk.f_bavail * disk.f_frsize < 2 * fresh + self._limits.spare:
             raise CheckpointError("There is too little disk space for a checkpoint.", code="disk_full")
@@ -163,6 +215,7 @@ class Adder:
         return before | moved
 
     def _moved(self, before: dict[bytes, Look]) -> dict[bytes, Look]:
+        """Return how those files are that are not what they were; of one that has gone git knows best what follows."""
         moved = {}
         with directory(self._store.top) as root:
             for name, old in before.items():
@@ -176,14 +229,17 @@ class Adder:
     def _note(self, added: dict[bytes, Look], since_ns: int, looked_ns: int) -> None:
         """Note the permission bits of what is in the index now, and what may change again without a trace."""
         for name, found in added.items():
-            if stat.S_ISREG(found.mode):
-                self._known.bits.note(name, found.mode & PERMISSIONS)
-            else:
-                self._known.bits.odd.pop(name, None)
+            self._note_bits(name, found)
             if found.changed_ns >= since_ns:
                 self._known.fresh[name] = settled(found, looked_ns)
             else:
                 self._known.fresh.pop(name, None)
+
+    def _note_bits(self, name: bytes, found: Look) -> None:
+        if stat.S_ISREG(found.mode):
+            self._known.bits.note(name, found.mode & PERMISSIONS)
+        else:
+            self._known.bits.odd.pop(name, None)
 
 
 class Seen(msgspec.Struct):
@@ -223,6 +279,12 @@ def look_at(top: bytes, names: Iterable[bytes], since_ns: int) -> Seen:
 def hidden_changes(top: bytes, fresh: dict[bytes, Look]) -> set[bytes]:
     """Return which files have changed since they were looked at without git seeing it."""
     return {name for name, found in looks(top, fresh) if hides(fresh[name], found)}
+
+
+def changed_beside(top: bytes, beside: Mapping[bytes, Look | None]) -> set[bytes]:
+    """Return which files are not what they were, or may not be; None stands for one that was not there."""
+    now = dict(looks(top, beside))
+    return {name for name, old in beside.items() if old == UNSETTLED or now.get(name) != old}
 
 
 def looks(top: bytes, names: Iterable[bytes]) -> Iterator[tuple[bytes, Look]]:

@@ -170,11 +170,13 @@ class Finder:
             names = self._index.names()
             count = len(names)
             work = self._survey_all(names)
+            beside = self._known.beside
+            work.anew = {name for name in names if name in beside} - work.removals if beside else set()
             del names
         except BaseException:
             comparing.kill()
             raise
-        different = set(self._index.compared(comparing)) - work.removals
+        different = set(self._index.compared(comparing)) - work.removals | work.anew
         work.present = count - len(work.removals) - len(different)
         work.candidates |= different
         return work

@@ -16,7 +16,7 @@ import msgspec
 from hub.checkpoint.capture.walk import Survey, Traits, ancestors, parent_of
 from hub.checkpoint.files import write_plainly
 
-FORMAT = 2
+FORMAT = 3
 FRESH_NS = 2_000_000_000
 """A change younger than this when it was looked at might hide another: some file systems tell times as coarsely."""
 
@@ -65,7 +65,9 @@ class Known(msgspec.Struct, kw_only=True):
     the caller had captured. `seen` counts files and links by directory, those apart that git ignores and nobody tracks;
     `hidden` are tracked or forced paths where no survey looks, `absent` such paths that do not exist. `missed` maps
     files that are left out to the reason. `fresh` files changed shortly before they were looked at: git, which compares
-    times by the second, may not see that they change again. What changed before `since_ns` is part of it.
+    times by the second, may not see that they change again. `beside` are files that were read without git, as they were
+    then (None: gone): `tree` is what the private index would come to if it knew of them. What changed before `since_ns`
+    is part of it.
     """
 
     format: int = FORMAT
@@ -81,6 +83,7 @@ class Known(msgspec.Struct, kw_only=True):
     absent: set[bytes] = msgspec.field(default_factory=set)
     missed: dict[bytes, str] = msgspec.field(default_factory=dict)
     fresh: dict[bytes, Look] = msgspec.field(default_factory=dict)
+    beside: dict[bytes, Look | None] = msgspec.field(default_factory=dict)
     since_ns: int = 0
     bits: Bits
 

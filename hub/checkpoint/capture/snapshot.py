@@ -6,7 +6,7 @@ is not yet a checkpoint: no ref protects it.
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from typing import TypeVar
 
@@ -31,12 +31,14 @@ T = TypeVar("T")
 class Captured(Set[bytes]):
     """The files of a snapshot by name, read when they are first asked for."""
 
-    def __init__(self, index: PrivateIndex) -> None:
+    def __init__(self, index: PrivateIndex, beside: Mapping[bytes, bool]) -> None:
         self._index = index
+        self._beside = beside
 
     @cached_property
     def _names(self) -> frozenset[bytes]:
-        return frozenset(self._index.names())
+        there = {name for name, is_there in self._beside.items() if is_there}
+        return frozenset(self._index.names()) - self._beside.keys() | there
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -127,7 +129,7 @@ class Snapshots:
         staged = self._indexes.read()
         tree = TreeTaker(self._ground, staged, forced, progress).take()
         state = self._state(staged.state, tree)
-        return Snapshot(state, digest_of(state), staged, tree, Captured(self._ground.index))
+        return Snapshot(state, digest_of(state), staged, tree, Captured(self._ground.index, tree.beside))
 
     def _missed(self, tree: Tree) -> dict[bytes, str]:
         """Return what is not captured, and why: repositories that git ignores are named, too, unlike other ignored."""

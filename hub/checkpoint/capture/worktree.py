@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from hub.checkpoint.capture.adding import Adder, Doubt, Limits, Progress, Seen, hidden_changes, look_at
+from hub.checkpoint.capture.adding import Adder, Doubt, Limits, Progress, Seen, changed_beside, hidden_changes, look_at
 from hub.checkpoint.capture.finding import Either, Finder, Work
 from hub.checkpoint.capture.known import Bits, Identity, Known, Memory, kind_of, now_ns
 from hub.checkpoint.capture.private import PrivateIndex, Written
@@ -44,7 +44,8 @@ class Walked(msgspec.Struct, frozen=True):
 class Tree(msgspec.Struct, frozen=True):
     """The captured worktree. `missed` maps paths to the reason; `forced_in` are captured though git ignores them.
 
-    `written` is what this tree has that `base`, the tree of the capture before, lacks.
+    `written` is what this tree has that `base`, the tree of the capture before, lacks. `beside` are the files of which
+    the private index knows another state, and whether they are in the tree.
     """
 
     oid: str
@@ -56,6 +57,7 @@ class Tree(msgspec.Struct, frozen=True):
     bits: Bits
     base: str
     written: Written
+    beside: dict[bytes, bool]
     bytes: int
 
 
@@ -114,9 +116,11 @@ class TreeTaker:
         work = self._finder(known).what_changed(self._ground.staged)
         if work is None:
             return None
+        beside = dict(known.beside)
         try:
             return known, work, self._carry_out(known, work)
         except Doubt:
+            known.beside = beside  # git may not have been told of all
             return None
 
     def _long_way(self, known: Known | None) -> tuple[Known, Work, Adder]:
@@ -158,8 +162,11 @@ class TreeTaker:
     def _look_at_fresh(self, known: Known, work: Work) -> None:
         """Have those files read anew of which git says that they are as they were, and a closer look says otherwise."""
         moved = hidden_changes(self._store.top, known.fresh)
+        if not work.whole:
+            work.candidates -= known.beside.keys()  # git knows an earlier state of these
+            work.candidates |= changed_beside(self._store.top, known.beside)
         work.candidates |= moved
-        work.anew = moved  # git reads a file only if it does not know it or sees that it has changed
+        work.anew |= moved  # git reads a file only if it does not know it or sees that it has changed
         known.fresh = {name: old for name, old in known.fresh.items() if old.changed_ns >= self._since_ns}
 
     def _note_all_bits(self, known: Known, seen: Seen | None, work: Work) -> None:
@@ -192,9 +199,12 @@ class TreeTaker:
 
     def _finish(self, known: Known, work: Work, adder: Adder, identity: Identity) -> Tree:
         """Write the tree, and keep what is known now."""
-        base, moved = known.tree, self._memory.identity() != identity
-        if moved or not base:
-            known.tree = adder.ahead.tree if adder.ahead is not None else self._index.write_tree()
+        base = known.tree
+        moved = self._memory.identity() != identity or adder.handed_over or adder.ahead is not None
+        if adder.ahead is not None:
+            known.tree = adder.ahead.tree
+        elif moved or not base:
+            known.tree = self._index.write_tree()
         written = self._written(base, known.tree, adder.ahead)
         known.files += written.more
         known.staged = self._staged.state.digest
@@ -215,6 +225,7 @@ class TreeTaker:
             base=base,
             written=written,
             bytes=adder.bytes,
+            beside={name: found is not None for name, found in known.beside.items()},
         )
 
     def _written(self, base: str, tree: str, ahead: Ahead | None) -> Written:

@@ -30,6 +30,8 @@ CHAIN = 50
 """So many deltas deep an object may lie; git's own packs go as far (pack.depth)."""
 FAR = 1 << 31
 """An offset from here on stands in a table of its own."""
+FEW = 4096
+"""The ids of so many objects are kept at hand."""
 SMALL_BYTES = 16 << 10
 """Up to here a compression with small tables is as good, and takes a fraction of the time."""
 FAN_BYTES = 8 + 1024
@@ -45,7 +47,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def write_pack(folder: bytes, objects: Sequence[Object], algorithm: str, level: int = STORED) -> tuple[bytes, bytes]:
-    """Write a pack of these objects into a folder; return the paths of pack and index."""
+    """Write a pack of these objects into a folder; return the paths of pack and index.
+
+    Trees are not compressed: nearly all of a tree are ids.
+    """
     distinct = {one.oid: one for one in objects}.values()
     return write_entries(folder, [_entry(one, level) for one in distinct], algorithm)
 
@@ -68,7 +73,7 @@ def write_entries(folder: bytes, entries: Sequence[Entry], algorithm: str) -> tu
 
 
 def _entry(one: Object, level: int) -> Entry:
-    content = _head(one) + squeezed(one.content, level)
+    content = _head(one) + squeezed(one.content, STORED if one.kind == "tree" else level)
     return Entry(bytes.fromhex(one.oid), content, zlib.crc32(content))
 
 
@@ -114,9 +119,10 @@ class Pack:
             raise ValueError(f"{os.fsdecode(base)}.idx is no index of a pack")
         self.count = self._number(8 + 255 * 4)
         self.bytes = os.path.getsize(base + b".pack")
+        self._few = frozenset(map(self._oid, range(self.count))) if self.count <= FEW else None
 
     def __contains__(self, oid: bytes) -> bool:
-        return self._place(oid) is not None
+        return oid in self._few if self._few is not None else self._place(oid) is not None
 
     @property
     def is_there(self) -> bool:
@@ -185,6 +191,8 @@ class Pack:
             yield entry
 
     def _place(self, oid: bytes) -> int | None:
+        if self._few is not None and oid not in self._few:
+            return None
         low = self._number(8 + 4 * (oid[0] - 1)) if oid[0] else 0
         high = self._number(8 + 4 * oid[0])
         while low < high:
