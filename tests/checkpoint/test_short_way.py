@@ -293,7 +293,7 @@ def test_a_file_that_was_changing_and_then_goes(w: World, monkeypatch: pytest.Mo
 
 def test_few_changes_leave_the_private_index_to_itself(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read beside it is right whatever becomes of it, and git is told of all when it is many."""
-    monkeypatch.setattr(adding, "BESIDE", 4)
+    monkeypatch.setattr(adding, "BESIDE", 8)
     engine, index = w.engine(), Path(w.root, ".git/turnback/index")
     engine.capture("s/1", labels={})
     before = index.stat()
@@ -309,7 +309,7 @@ def test_few_changes_leave_the_private_index_to_itself(w: World, monkeypatch: py
     again = w.engine().capture("s/3", labels={})  # another process knows of them, too
     assert listed(w, again.commit) == captured(w)
     assert index.stat() == before
-    for number in range(3):
+    for number in range(6):
         w.put(f"more{number}.txt", "more\n")
     many = engine.capture("s/4", labels={})
     assert index.stat() != before

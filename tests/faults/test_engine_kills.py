@@ -112,6 +112,26 @@ def _capture_stage(w: World, before: State, after: State) -> Stage:
     return Stage(w, _capture, before, before)
 
 
+def _first_stage(w: World, before: State, after: State) -> Stage:
+    """The first capture, which begins with a copy of the user's index."""
+    shutil.rmtree(w.git_dir() / "turnback")
+    w.git("update-ref", "-d", "refs/turnback/ses/1")
+    return Stage(w, _capture, before, before)
+
+
+def _short_stage(w: World, before: State, after: State) -> Stage:
+    """A capture by an engine that knows the folder: few files are read, and git need not be told of them."""
+
+    def act(engine: Engine) -> None:
+        engine.capture("ses/2", labels={})
+        (engine.root / "new.txt").write_text("new\n")
+        engine.capture("ses/3", labels={})
+
+    later = w.copy(w.root.with_name("later"))
+    later.put("new.txt", "new\n")
+    return Stage(w, act, before, later.state())
+
+
 def _restore_stage(w: World, before: State, after: State) -> Stage:
     return Stage(w, _carry_out(_planned(w, "ses/1", "ses/1u")), before, after)
 
@@ -150,6 +170,8 @@ def _recovery_forward_stage(w: World, before: State, after: State) -> Stage:
 
 STAGES: dict[str, Callable[[World, State, State], Stage]] = {
     "capture": _capture_stage,
+    "first": _first_stage,
+    "short": _short_stage,
     "restore": _restore_stage,
     "abort": _abort_stage,
     "undo": _undo_stage,
@@ -212,7 +234,7 @@ def spread(steps: list[str], count: int) -> list[int | str]:
     return list(range(random.randrange(stride), len(steps), stride))
 
 
-SOME = {"capture": 4, "restore": 7, "abort": 3, "undo": 3}
+SOME = {"capture": 4, "first": 4, "short": 8, "restore": 7, "abort": 3, "undo": 3}
 SOME |= {"recovery_back": 4, "recovery_refused": 2, "recovery_forward": 2}
 
 
@@ -231,7 +253,7 @@ def test_c67_killed_at_some_steps(stages: Callable[[str], Stage], name: str) -> 
 def test_c67_killed_at_every_step(stages: Callable[[str], Stage], name: str) -> None:
     stage = stages(name)
     sides = kill_at(stage, list(range(len(stage.steps()))), committed=name in COMMITTED)
-    assert sides == ({"before", "after"} if name in ("restore", "undo") else {"before"})
+    assert sides == ({"before", "after"} if name in ("restore", "undo", "short") else {"before"})
 
 
 @pytest.mark.parametrize(

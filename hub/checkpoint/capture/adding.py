@@ -48,8 +48,9 @@ class Limits(NamedTuple):
 class Adder:
     """Reads what has changed. No limit holds for names that `exempt` has.
 
-    `bytes` counts what was read from files that changed after `since_ns`; `ahead` is the tree that comes of it, if it
-    is known without git; `handed_over`: the private index has been told of what was kept beside it.
+    `bytes` counts what was read from files that changed after `since_ns`; `ahead` is what was made without git, and
+    `tree` the tree that comes of it, empty if git is to be asked; `handed_over`: the private index has been told of
+    what was kept beside it.
     """
 
     def __init__(
@@ -66,12 +67,20 @@ class Adder:
         self._gone: frozenset[bytes] | None = None
         self.ahead: Ahead | None = None
         self.handed_over = False
+        self._tree = ""
         self.bytes = 0
+
+    @property
+    def tree(self) -> str:
+        return self.ahead.tree if self.ahead is not None else self._tree
 
     def carry_out(self, work: Work, since_ns: int) -> None:
         """Do the work. Raises Doubt where files that did not change would count for a limit, CheckpointError."""
         self._out, self._known.missed = self._known.left_out(), {}
-        if self._carried_out_beside(work, since_ns):
+        if self._carried_out_beside(work):
+            done = work.present + len(work.candidates)
+            if work.whole or work.candidates:
+                self._progress("files", done, done)
             return
         self._known.missed, self._untracked_bytes, self.ahead = {}, 0, None
         self._hand_over(work)
@@ -86,15 +95,18 @@ class Adder:
         if names:
             self._progress("files", work.present + len(names), work.present + len(names))
 
-    def _carried_out_beside(self, work: Work, since_ns: int) -> bool:
+    def _carried_out_beside(self, work: Work) -> bool:
         """Read the candidates beside the private index; False if that is left to git."""
         known = self._known
-        names = sorted(work.candidates)
-        if work.whole or len(known.beside.keys() | work.candidates) > BESIDE:
+        if len(known.beside.keys() | work.candidates | work.removals) > BESIDE:
             return False
-        additions, removals = self._considered(names)
+        additions, removals = self._considered(sorted(work.candidates))
+        removals |= work.removals
+        if work.whole:  # those that are captured still are among the candidates
+            removals |= known.beside.keys() - work.candidates
         if not additions and not removals:
-            return True
+            self._tree = known.tree
+            return bool(known.tree)
         ahead = self._made_ahead(additions, removals)
         if ahead is None:
             return False
@@ -115,7 +127,7 @@ class Adder:
         """Have git told of what was kept beside the private index."""
         beside, self._known.beside = self._known.beside, {}
         self.handed_over = bool(beside)
-        if work.whole:  # those that are captured still are among the candidates
+        if work.whole:
             work.removals |= beside.keys() - work.candidates
         else:
             work.candidates |= beside.keys()
@@ -262,15 +274,17 @@ def look_at(top: bytes, names: Iterable[bytes], since_ns: int) -> Seen:
     seen = Seen()
     looked_ns = time.time_ns()
     prefix = os.path.join(top, b"")
+    lstat, groups, note_size = os.lstat, seen.groups, seen.sizes.append
     for name in names:
         try:
-            status = os.lstat(prefix + name)
+            status = lstat(prefix + name)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            seen.sizes.append(MISSING)
+            note_size(MISSING)
             continue
-        seen.sizes.append(status.st_size)
-        if stat.S_ISREG(status.st_mode):
-            seen.groups[status.st_mode & PERMISSIONS].append(name)
+        mode = status.st_mode
+        note_size(status.st_size)
+        if stat.S_IFMT(mode) == stat.S_IFREG:
+            groups[mode & PERMISSIONS].append(name)
             if status.st_ctime_ns >= since_ns:
                 seen.fresh[name] = settled(_looked(status), looked_ns)
     return seen
@@ -282,9 +296,10 @@ def hidden_changes(top: bytes, fresh: dict[bytes, Look]) -> set[bytes]:
 
 
 def changed_beside(top: bytes, beside: Mapping[bytes, Look | None]) -> set[bytes]:
-    """Return which files are not what they were, or may not be; None stands for one that was not there."""
-    now = dict(looks(top, beside))
-    return {name for name, old in beside.items() if old == UNSETTLED or now.get(name) != old}
+    """Return which files are not what they were, or may not be. What was not captured (None) is found otherwise."""
+    there = {name: old for name, old in beside.items() if old is not None}
+    now = dict(looks(top, there))
+    return {name for name, old in there.items() if old == UNSETTLED or now.get(name) != old}
 
 
 def looks(top: bytes, names: Iterable[bytes]) -> Iterator[tuple[bytes, Look]]:

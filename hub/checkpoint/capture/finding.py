@@ -82,7 +82,9 @@ class Finder:
             return None
         candidates, has_moved = moved
         candidates |= self._known.missed.keys()
-        candidates.update(self._index.compared(comparing))
+        candidates |= (
+            set(self._index.compared(comparing)) - self._known.beside.keys()
+        )  # of these it knows an earlier state
         return Work(candidates=candidates, removals=set(), moved=has_moved, whole=False)
 
     def _look_again(self, before: Staged | None) -> tuple[set[bytes], bool] | None:
@@ -163,11 +165,14 @@ class Finder:
     def _surveyor(self, opened: Collection[bytes]) -> Surveyor:
         return Surveyor(self._top, self._index.ignored, self._tracked, opened)
 
-    def everything(self) -> Work:
-        """Survey the whole worktree; `known` begins anew but for what it knows of single files."""
+    def everything(self, names: list[bytes] | None = None) -> Work:
+        """Survey the whole worktree; `known` begins anew but for what it knows of single files.
+
+        `names` are the files of the private index, if the caller has them.
+        """
         comparing = self._index.start_comparing()
         try:
-            names = self._index.names()
+            names = self._index.names() if names is None else names
             count = len(names)
             work = self._survey_all(names)
             beside = self._known.beside
@@ -187,7 +192,7 @@ class Finder:
         hidden: set[bytes] = set()
         while True:
             left = set(names)
-            outside = {name for name in (*self._forced, *self._staged.names) if name not in left}
+            outside = (self._forced | self._staged.names) - left
             untracked = self._survey_into(left, opened)
             unseen = {name for name in left if name in self._tracked} | (outside - untracked)
             hidden |= self._existing(unseen)
@@ -205,11 +210,8 @@ class Finder:
 
         def visit(folder: bytes, names: list[bytes]) -> None:
             seen[folder] = len(names)
-            for name in names:
-                if name in left:
-                    left.remove(name)
-                else:
-                    untracked.add(name)
+            untracked.update(set(names) - left)
+            left.difference_update(names)
 
         fresh = self._surveyor(opened).survey([b""], (), visit)
         distrust(fresh, self._looked_ns)

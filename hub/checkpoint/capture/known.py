@@ -66,8 +66,8 @@ class Known(msgspec.Struct, kw_only=True):
     `hidden` are tracked or forced paths where no survey looks, `absent` such paths that do not exist. `missed` maps
     files that are left out to the reason. `fresh` files changed shortly before they were looked at: git, which compares
     times by the second, may not see that they change again. `beside` are files that were read without git, as they were
-    then (None: gone): `tree` is what the private index would come to if it knew of them. What changed before `since_ns`
-    is part of it.
+    then (None: not captured): `tree` is what the private index would come to if it knew of them. What changed before
+    `since_ns` is part of it.
     """
 
     format: int = FORMAT

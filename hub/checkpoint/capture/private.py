@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
+from hub.checkpoint.files import write_durably
 from hub.checkpoint.repository import Call, Repository
 from hub.checkpoint.stores.side import Store
 
@@ -17,7 +18,7 @@ MANY = 2_000
 AS_PACK = ("-c", "core.bigFileThreshold=1")
 WORDS_BYTES = 50_000
 """So many bytes of names stand on a command line."""
-DIFFERENT = ("diff-files", "-z", "--name-only")
+DIFFERENT = ("diff-files", "-z", "--name-only", "--ignore-submodules")
 
 
 def _nothing() -> None:
@@ -37,6 +38,7 @@ class PrivateIndex:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._side = store.side
+        self._mark = store.index + b".borrowed"
 
     def exists(self) -> bool:
         """Return whether there is one."""
@@ -46,9 +48,25 @@ class PrivateIndex:
         """Remove it, with the parts that are shared by its versions."""
         side_dir = self._store.side_dir
         shared = [name for name in os.listdir(side_dir) if name.startswith(b"sharedindex.")]
-        for path in (self._store.index, *(os.path.join(side_dir, name) for name in shared)):
+        for path in (self._store.index, self._mark, *(os.path.join(side_dir, name) for name in shared)):
             if os.path.lexists(path):
                 os.unlink(path)
+
+    def borrow(self, path: bytes, *, mark: bool) -> None:
+        """Take a copy of the user's index for it; marked, entries of it are believed only beside what is known."""
+        if mark:
+            write_durably(self._mark, b"")
+        os.rename(path, self._store.index)
+
+    @property
+    def is_borrowed(self) -> bool:
+        """Whether it has entries of the user's that may stand for other bytes than the file's."""
+        return os.path.exists(self._mark)
+
+    def own(self) -> None:
+        """Note that every entry can be believed."""
+        if self.is_borrowed:
+            os.unlink(self._mark)
 
     def names(self) -> list[bytes]:
         """Return every file that it has, in git's order."""

@@ -127,7 +127,10 @@ class Snapshots:
         if not self._store.incoming.prepare():
             self._ground.forget()
         staged = self._indexes.read()
-        tree = TreeTaker(self._ground, staged, forced, progress).take()
+        try:
+            tree = TreeTaker(self._ground, staged, self._indexes.ordinary, forced, progress).take()
+        finally:
+            self._indexes.drop_entries()
         state = self._state(staged.state, tree)
         return Snapshot(state, digest_of(state), staged, tree, Captured(self._ground.index, tree.beside))
 

@@ -15,6 +15,9 @@ from hub.checkpoint.repository import Repository
 from hub.checkpoint.stores.meta import IndexState
 from hub.checkpoint.stores.side import Store
 
+LISTING = ("ls-files", "-z", "--stage", "-v")
+Entries = list[tuple[bytes, bytes]]
+"""Object id and name of each entry."""
 STAGES = ("1", "2", "3")
 INTENT_TO_ADD = 0x20000000
 SUBMODULE = b"160000"
@@ -22,8 +25,9 @@ TRAILER = 32
 """Bytes at the end of an index that hold git's hash over it, of either kind."""
 NO_HASH = bytes(20)
 """What stands there when git was told to leave the hash out."""
-_ENTRY = re.compile(rb"(?:H (?:100644|100755|120000) [0-9a-f]+ 0|([^\t]*))\t([^\0]*)\0")
-"""An entry as `ls-files` prints it; the first group is empty for an ordinary one."""
+_ORDINARY = re.compile(rb"H (?:100644|100755|120000) ([0-9a-f]+) 0\t([^\0]*)\0")
+_ENTRY = re.compile(rb"([^\t]*)\t([^\0]*)\0")
+"""Entries as `ls-files` prints them."""
 _DEBUG = re.compile(rb"([^\0]*)\0  ctime: .*?flags: ([0-9a-f]+)\n", re.DOTALL)
 
 
@@ -52,6 +56,7 @@ class IndexReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._last: Staged | None = None
+        self._ordinary: Entries | None = None
 
     def read(self) -> Staged:
         """Return the user's index. The worktree's lock is held."""
@@ -59,6 +64,16 @@ class IndexReader:
         if self._last is None or self._last.checksum != checksum:
             self._last = self._read()
         return self._last
+
+    def ordinary(self) -> Entries:
+        """Return the entries of files and links in the copy that was read last, apart from those with stages."""
+        if self._ordinary is None:
+            self._ordinary = _ORDINARY.findall(self._store.user.with_index(self._store.index_copy).run(*LISTING))
+        return self._ordinary
+
+    def drop_entries(self) -> None:
+        """Keep them no longer: they are many."""
+        self._ordinary = None
 
     def forget(self) -> None:
         """Read the index anew at the next call: objects that were written for it may have been pruned."""
@@ -72,8 +87,11 @@ class IndexReader:
         if os.path.exists(self._store.user_index):
             shutil.copy2(self._store.user_index, copy)
         checksum = checksum_of(copy)
-        out = view.run("ls-files", "-z", "--stage", "-v")
-        names, odd = _sorted_out(out)
+        out = view.run(*LISTING)
+        self._ordinary = _ORDINARY.findall(out)
+        names = {name for _, name in self._ordinary}
+        odd = _odd(out) if len(self._ordinary) < out.count(b"\0") else []
+        names |= {row.name for row in odd if row.mode != SUBMODULE}
         state = self._state(view, copy, out, odd)
         submodules = frozenset(row.name for row in odd if row.mode == SUBMODULE)
         return Staged(state, names, submodules, checksum)
@@ -120,17 +138,9 @@ def checksum_of(path: bytes) -> str:
         return ""
 
 
-def _sorted_out(out: bytes) -> tuple[set[bytes], list[Row]]:
-    """Return the tracked names without submodules, and the entries that are not ordinary ones."""
-    names: set[bytes] = set()
-    odd: list[Row] = []
-    for entry in _ENTRY.finditer(out):
-        if entry[1] is None:
-            names.add(entry[2])
-        else:
-            odd.append(_row(entry[1] + b"\t" + entry[2]))
-            names |= {row.name for row in odd[-1:] if row.mode != SUBMODULE}
-    return names, odd
+def _odd(out: bytes) -> list[Row]:
+    """Return the entries that are not ordinary ones."""
+    return [_row(entry[0][:-1]) for entry in _ENTRY.finditer(out) if not _ORDINARY.fullmatch(entry[0])]
 
 
 def _row(line: bytes) -> Row:

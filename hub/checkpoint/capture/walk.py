@@ -132,17 +132,19 @@ def read_folder(top: bytes, folder: bytes) -> Entries | None:
         return None
     entries = Entries(traits)
     prefix = folder + b"/" if folder else b""
+    add_file = entries.files.append
     try:
         with os.scandir(os.path.join(top, folder)) as found:
             for entry in found:
-                if entry.name == b".git":
+                name = entry.name
+                if name == b".git":
                     entries.nested = bool(folder) and is_repository(top, folder)
                 elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
-                    entries.files.append(prefix + entry.name)
+                    add_file(prefix + name)
                 elif entry.is_dir(follow_symlinks=False):
-                    entries.folders.append(prefix + entry.name)
+                    entries.folders.append(prefix + name)
                 else:
-                    entries.special.append(prefix + entry.name)
+                    entries.special.append(prefix + name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:

@@ -8,16 +8,16 @@ read is read once more, then named.
 
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from hub.checkpoint.capture.adding import Adder, Doubt, Limits, Progress, Seen, changed_beside, hidden_changes, look_at
 from hub.checkpoint.capture.finding import Either, Finder, Work
-from hub.checkpoint.capture.known import Bits, Identity, Known, Memory, kind_of, now_ns
+from hub.checkpoint.capture.known import UNSETTLED, Bits, Identity, Known, Memory, kind_of, now_ns
 from hub.checkpoint.capture.private import PrivateIndex, Written
-from hub.checkpoint.capture.seeding import Seeder, is_attributes
-from hub.checkpoint.capture.staging import Staged
+from hub.checkpoint.capture.seeding import Seed, Seeder, is_attributes
+from hub.checkpoint.capture.staging import Entries, Staged
 from hub.checkpoint.capture.walk import permission_bits
 from hub.checkpoint.files import write_durably
 from hub.checkpoint.stores.ahead import Ahead
@@ -85,10 +85,18 @@ class Ground:
 
 
 class TreeTaker:
-    """Takes the tree of one worktree. `forced` paths are captured whatever the rules say."""
+    """Takes the tree of one worktree. `forced` paths are captured whatever the rules say; `entries`: of the index."""
 
-    def __init__(self, ground: Ground, staged: Staged, forced: Collection[bytes], progress: Progress) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        staged: Staged,
+        entries: Callable[[], Entries],
+        forced: Collection[bytes],
+        progress: Progress,
+    ) -> None:
         self._ground = ground
+        self._entries = entries
         self._store = ground.store
         self._index = ground.index
         self._memory = ground.memory
@@ -129,25 +137,36 @@ class TreeTaker:
             work = self._survey(known)
             return known, work, self._carry_out(known, work)
         known = Known(bits=Bits(USUAL))
-        seen = self._seed()
-        work = self._survey(known)
-        if seen is not None and any(is_attributes(name) for name in work.candidates - self._staged.names):
+        seed = self._seed()
+        work = self._begun(known, seed)
+        if seed is not None and any(is_attributes(name) for name in work.candidates - self._staged.names):
             self._index.drop()  # the seed was judged without these
-            seen = None
+            known, seed = Known(bits=Bits(USUAL)), None
             work = self._survey(known)
         adder = self._carry_out(known, work)
-        self._note_all_bits(known, seen, work)
+        self._note_all_bits(known, seed.seen if seed else None, work)
         return known, work, adder
 
-    def _seed(self) -> Seen | None:
-        """Make the private index from the user's, if that may be; return what its files are like."""
+    def _seed(self) -> Seed | None:
+        """Make the private index from the user's, if that may be."""
+        if self._index.is_borrowed:
+            self._index.drop()  # what was known besides is lost
         if self._index.exists() or not self._ground.seeds:
             return None
-        return Seeder(self._store, self._staged, self._since_ns).seed()
+        return Seeder(self._store, self._index, self._staged, self._since_ns).seed(self._entries)
 
-    def _survey(self, known: Known) -> Work:
+    def _begun(self, known: Known, seed: Seed | None) -> Work:
+        """Survey everything; take over what is known of a seed."""
+        if seed is None:
+            return self._survey(known)
+        known.tree, known.files, known.beside = seed.tree, seed.files, dict.fromkeys(seed.unfit, UNSETTLED)
+        names = seed.names.copy()
+        seed.names.clear()
+        return self._survey(known, names)
+
+    def _survey(self, known: Known, names: list[bytes] | None = None) -> Work:
         known.rules_key, known.forced = self._store.rules_key, self._forced
-        return self._finder(known).everything()
+        return self._finder(known).everything(names)
 
     def _finder(self, known: Known) -> Finder:
         return Finder(self._store, self._index, self._staged, self._forced, known)
@@ -163,8 +182,7 @@ class TreeTaker:
         """Have those files read anew of which git says that they are as they were, and a closer look says otherwise."""
         moved = hidden_changes(self._store.top, known.fresh)
         if not work.whole:
-            work.candidates -= known.beside.keys()  # git knows an earlier state of these
-            work.candidates |= changed_beside(self._store.top, known.beside)
+            moved |= changed_beside(self._store.top, known.beside)
         work.candidates |= moved
         work.anew |= moved  # git reads a file only if it does not know it or sees that it has changed
         known.fresh = {name: old for name, old in known.fresh.items() if old.changed_ns >= self._since_ns}
@@ -178,7 +196,8 @@ class TreeTaker:
             seen.without(work.candidates | work.removals)
             for bits, names in look_at(top, work.candidates - known.left_out(), self._since_ns).groups.items():
                 seen.groups[bits] += names
-        known.files = self._index.count()
+        if not known.tree:
+            known.files = self._index.count()
         known.fresh = seen.fresh | known.fresh
         usual = self._usual(seen.groups, known)
         odd = {name: bits for bits, some in seen.groups.items() if bits != usual[kind_of(bits)] for name in some}
@@ -201,8 +220,10 @@ class TreeTaker:
         """Write the tree, and keep what is known now."""
         base = known.tree
         moved = self._memory.identity() != identity or adder.handed_over or adder.ahead is not None
-        if adder.ahead is not None:
-            known.tree = adder.ahead.tree
+        if adder.handed_over:
+            self._index.own()
+        if adder.tree:
+            known.tree = adder.tree
         elif moved or not base:
             known.tree = self._index.write_tree()
         written = self._written(base, known.tree, adder.ahead)

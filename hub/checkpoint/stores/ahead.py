@@ -17,6 +17,7 @@ from hub.checkpoint.files import directory, git_mode, parent
 from hub.checkpoint.stores.objects import Object, made
 from hub.checkpoint.stores.reading import TREE, Entry, Reader
 
+SUBMODULE = b"160000"
 FILES = 500
 FILE_BYTES = 1 << 18
 ALL_BYTES = 8 << 20
@@ -126,7 +127,7 @@ class _Builder:
         before = entries.pop(last, None)
         if before is not None and before[0] == TREE:
             raise _Elsewise
-        self._more += (entry is not None) - (before is not None)
+        self._more += (entry is not None) - (before is not None and before[0] != SUBMODULE)
         if entry is not None:
             entries[last] = entry
             if entry != before:
