@@ -12,7 +12,6 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from operator import itemgetter
 
 import msgspec
 
@@ -67,9 +66,8 @@ class Seeder:
 
     def _judged(self, entries: Entries) -> Seed:
         """Return what the files are like, and which entries may stand for other bytes than the file's."""
-        oids = b"\n".join(map(itemgetter(0), entries)) + b"\n"
-        names = list(map(itemgetter(1), entries))
-        call = self._store.user.start("cat-file", "--batch-check=%(objectsize)", stdin=oids if entries else b"")
+        names = entries.names
+        call = self._store.user.start("cat-file", "--batch-check=%(objectsize)", stdin=entries.oids)
         with ThreadPoolExecutor(1) as other:  # git looks objects up while files are looked at here
             answer = other.submit(call.finish, self._store.user.time_left())
             seen = look_at(self._store.top, names, self._since_ns)

@@ -16,8 +16,8 @@ from hub.checkpoint.stores.meta import IndexState
 from hub.checkpoint.stores.side import Store
 
 LISTING = ("ls-files", "-z", "--stage", "-v")
-Entries = list[tuple[bytes, bytes]]
-"""Object id and name of each entry."""
+ORDINARY = {b"H 100644 ", b"H 100755 ", b"H 120000 "}
+"""How the entry of a file or link begins, as `ls-files` prints it; object id, stage and name follow."""
 STAGES = ("1", "2", "3")
 INTENT_TO_ADD = 0x20000000
 SUBMODULE = b"160000"
@@ -25,10 +25,14 @@ TRAILER = 32
 """Bytes at the end of an index that hold git's hash over it, of either kind."""
 NO_HASH = bytes(20)
 """What stands there when git was told to leave the hash out."""
-_ORDINARY = re.compile(rb"H (?:100644|100755|120000) ([0-9a-f]+) 0\t([^\0]*)\0")
-_ENTRY = re.compile(rb"([^\t]*)\t([^\0]*)\0")
-"""Entries as `ls-files` prints them."""
 _DEBUG = re.compile(rb"([^\0]*)\0  ctime: .*?flags: ([0-9a-f]+)\n", re.DOTALL)
+
+
+class Entries(msgspec.Struct, frozen=True):
+    """The entries of files and links without stages: object ids, each with a line end, and names."""
+
+    oids: bytes
+    names: list[bytes]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -68,7 +72,8 @@ class IndexReader:
     def ordinary(self) -> Entries:
         """Return the entries of files and links in the copy that was read last, apart from those with stages."""
         if self._ordinary is None:
-            self._ordinary = _ORDINARY.findall(self._store.user.with_index(self._store.index_copy).run(*LISTING))
+            out = self._store.user.with_index(self._store.index_copy).run(*LISTING)
+            self._ordinary, _ = self._sorted_out(out)
         return self._ordinary
 
     def drop_entries(self) -> None:
@@ -88,13 +93,22 @@ class IndexReader:
             shutil.copy2(self._store.user_index, copy)
         checksum = checksum_of(copy)
         out = view.run(*LISTING)
-        self._ordinary = _ORDINARY.findall(out)
-        names = {name for _, name in self._ordinary}
-        odd = _odd(out) if len(self._ordinary) < out.count(b"\0") else []
-        names |= {row.name for row in odd if row.mode != SUBMODULE}
+        self._ordinary, odd = self._sorted_out(out)
+        names = {*self._ordinary.names, *(row.name for row in odd if row.mode != SUBMODULE)}
         state = self._state(view, copy, out, odd)
         submodules = frozenset(row.name for row in odd if row.mode == SUBMODULE)
         return Staged(state, names, submodules, checksum)
+
+    def _sorted_out(self, out: bytes) -> tuple[Entries, list[Row]]:
+        """Return the ordinary entries of a listing, and the others."""
+        lines = out.split(b"\0")[:-1]
+        start, odd = len(b"H 100644 "), []
+        end = start + len(self._store.null_oid)
+        if not ({line[:start] for line in lines} <= ORDINARY and {line[end : end + 3] for line in lines} <= {b" 0\t"}):
+            odd = [_row(line) for line in lines if line[:start] not in ORDINARY or line[end : end + 3] != b" 0\t"]
+            lines = [line for line in lines if line[:start] in ORDINARY and line[end : end + 3] == b" 0\t"]
+        oids = b"".join([line[start:end] + b"\n" for line in lines])
+        return Entries(oids, [line[end + 3 :] for line in lines]), odd
 
     def _state(self, view: Repository, copy: bytes, out: bytes, odd: list[Row]) -> IndexState:
         intents = intents_of(view, copy)
@@ -136,11 +150,6 @@ def checksum_of(path: bytes) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except FileNotFoundError:
         return ""
-
-
-def _odd(out: bytes) -> list[Row]:
-    """Return the entries that are not ordinary ones."""
-    return [_row(entry[0][:-1]) for entry in _ENTRY.finditer(out) if not _ORDINARY.fullmatch(entry[0])]
 
 
 def _row(line: bytes) -> Row:
