@@ -44,7 +44,7 @@ def _note(view: views.CheckpointView, marks: Sequence[Text] = (), *, limit: int 
     parts = [Text("protected", "green")] if view.protected else []
     if view.pruned_at is not None:
         parts.append(Text(f"pruned {ago(view.pruned_at)}, its files are gone", "yellow"))
-    words = clean_line(view.note, limit)
+    words = clean_line(view.note or view.prompt or "", limit)
     parts += [*marks, Text(words)] if words else marks
     return Text(" · ").join(parts) if parts else Text("-")
 
@@ -97,7 +97,7 @@ def _count(sign: str, lines: int | None) -> str:
 def kept(view: views.CheckpointView) -> RenderableType:
     """Draw what keeping a checkpoint, or no longer keeping it, came to."""
     if view.protected:
-        return Text(f"{view.id} is protected: it is not pruned until `hubctl checkpoint keep --off`.")
+        return Text(f"{view.id} is protected: it is not pruned until `hubctl checkpoint keep {view.id} --off`.")
     return Text(f"{view.id} is not protected any more: it is pruned when its time comes.")
 
 

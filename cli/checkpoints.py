@@ -35,7 +35,9 @@ def list_(
     context: typer.Context,
     workspace: Workspace = None,
     session: Session = None,
-    every: Annotated[bool, typer.Option("--all", help="Also steps, and what was saved after runs.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also undo points, steps, and what was saved after runs.")
+    ] = False,
 ) -> None:
     """List checkpoints, newest first."""
     place = Place(workspace, session)

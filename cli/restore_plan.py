@@ -29,6 +29,10 @@ TITLES: dict[Direction, tuple[str, str]] = {
     "undo": ("Would undo the newest restore, with {}", "The newest restore is undone, with {}"),
     "redo": ("Would restore again what was undone, with {}", "Restored again what was undone, with {}"),
 }
+REACHES_BACK = {
+    "tree": "everything as it was before",
+    "session": "only what it had changed and nobody changed since",
+}
 REACHES = {
     "tree": "the exact tree of that moment",
     "session": "only what the session wrote and nobody changed since",
@@ -96,9 +100,10 @@ def _title(view: views.RestoreView, telling: Telling) -> Text:
     planned, done = TITLES[telling.direction]
     title = (planned if view.dry_run else done).format(view.checkpoint)
     title += f" in {clean_path(telling.elsewhere)}" if telling.elsewhere else ""
-    if telling.direction != "restore" or not _touches_files(view):
+    if not _touches_files(view):
         return Text(title, style="bold")
-    reach = NARROWED if telling.narrowed and view.reach == "tree" else REACHES.get(view.reach, view.reach)
+    words = REACHES if telling.direction == "restore" else REACHES_BACK
+    reach = NARROWED if telling.narrowed and view.reach == "tree" else words.get(view.reach, view.reach)
     return Text.assemble((title, "bold"), f"\n  reach {view.reach}: {reach}")
 
 
@@ -192,7 +197,7 @@ def _conversation(view: views.RestoreView, telling: Telling) -> Iterator[Text]:
         aside = f"{plural(view.messages, 'message')} of {plural(len(view.runs), 'run')}"
         yield Text("Conversation", style="bold")
         yield Text(f"  {aside} {'would be put aside' if dry else 'put aside'}")
-    elif telling.direction == "undo" and telling.session is not None:
+    elif telling.direction == "undo" and view.conversation:
         yield Text("Conversation", style="bold")
         yield Text(f"  {'comes' if dry else 'came'} back as far as the restore had put it aside")
     yield from _group("Put aside with it, does not proceed", _hanging(view.cancelled), telling, "yellow")

@@ -40,6 +40,7 @@ HowFar = Annotated[
         "--reach", help="The exact tree, or what this session alone changed [tree, unless others changed files too]."
     ),
 ]
+HOW_FAR_BACK = "All as it was before, or what the restore alone changed [tree, unless files were changed since]."
 Head = Annotated[bool, typer.Option("--head", help="Also move the branch back to the checkpoint's commit.")]
 Conflict = Annotated[
     OnConflict,
@@ -122,43 +123,35 @@ def restore(
     _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
 
 
-def undo(
-    context: typer.Context,
-    workspace: Workspace = None,
-    session: Session = None,
-    on_conflict: Conflict = "abort",
-    interrupt: Interrupt = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    full: Full = False,
-) -> None:
-    """Undo the newest restore."""
-    wished = _taking_back("undo", Place(workspace, session), on_conflict, full=full)
-    _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
+def _way(direction: Direction, told: str) -> Callable[..., None]:
+    """Return the command that takes the newest restore back, or repeats it."""
+
+    def command(
+        context: typer.Context,
+        workspace: Workspace = None,
+        session: Session = None,
+        reach: Annotated[Reach | None, typer.Option("--reach", help=HOW_FAR_BACK)] = None,
+        on_conflict: Conflict = "abort",
+        interrupt: Interrupt = False,
+        dry_run: DryRun = False,
+        yes: Yes = False,
+        full: Full = False,
+    ) -> None:
+        place = Place(workspace, session)
+
+        async def wished(link: Link) -> Wish:
+            where = await place.params(link)
+            telling = Telling(direction, where.get("session_id"), place.options(), full)
+            return Wish(f"checkpoint.{direction}", {**where, "reach": reach, "on_conflict": on_conflict}, telling)
+
+        _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
+
+    command.__name__, command.__doc__ = direction, told
+    return command
 
 
-def redo(
-    context: typer.Context,
-    workspace: Workspace = None,
-    session: Session = None,
-    on_conflict: Conflict = "abort",
-    interrupt: Interrupt = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    full: Full = False,
-) -> None:
-    """Restore again what was undone last."""
-    wished = _taking_back("redo", Place(workspace, session), on_conflict, full=full)
-    _carry_out(context, wished, Consent(dry_run=dry_run, interrupt=interrupt, yes=yes))
-
-
-def _taking_back(direction: Direction, place: Place, on_conflict: OnConflict, *, full: bool) -> Wished:
-    async def wished(link: Link) -> Wish:
-        where = await place.params(link)
-        telling = Telling(direction, where.get("session_id"), place.options(), full)
-        return Wish(f"checkpoint.{direction}", {**where, "on_conflict": on_conflict}, telling)
-
-    return wished
+undo = _way("undo", "Undo the newest restore. What others have changed since it stays, unless --reach tree.")
+redo = _way("redo", "Restore again what was undone last.")
 
 
 def _carry_out(context: typer.Context, wished: Wished, consent: Consent) -> None:
@@ -180,8 +173,8 @@ def _carry_out(context: typer.Context, wished: Wished, consent: Consent) -> None
 
 def _agreed(wish: Wish, plan: RestoreView | None) -> dict[str, Any]:
     """Return what a person has agreed to beyond the command line: a plan that spares the changes of others."""
-    spares = plan is not None and plan.reach == "session" and wish.telling.direction == "restore"
-    return {"reach": "session"} if spares and not wish.params["head"] else {}
+    spares = plan is not None and plan.reach == "session"
+    return {"reach": "session"} if spares and not wish.params.get("head") else {}
 
 
 def _drawn(outcome: Outcome) -> RenderableType:

@@ -17,7 +17,7 @@ from hub.errors import NotFoundError, RefusedError, UsageError
 from hub.protocol.views import CheckpointView
 
 PAGE = 1000
-EVERY_KIND = ("before", "after", "left", "back", "manual", "undo", "step")
+EVERY_KIND = ("before", "after", "left", "back", "manual", "undo", "step", "preimage")
 TARGET_KINDS = ("before", "manual")
 """What `restore` without an id goes back to: the newest that is not an undo point."""
 

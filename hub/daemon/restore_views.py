@@ -1,12 +1,15 @@
-"""What is told of a restore: to people as a view, to the model as a notice. Pure."""
+"""What is told of a restore: to people as a view, to the model as a notice. Pure but for a look at named paths."""
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
-from hub.checkpoint.values import Applied, Plan, Step
+from hub.checkpoint.values import Applied, Plan, Step, show
 from hub.daemon.wishes import Wish
 from hub.domain.values import Reach
+from hub.errors import NotFoundError
 from hub.protocol.views import ConflictView, EffectView, HangingView, HeadView, KeptView, PlannedView, RestoreView
 
 NAMED = 40
@@ -24,10 +27,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view(
-    wish: Wish, told: Told, plan: Plan | None, applied: Applied | None = None, undo_id: str | None = None
+    wish: Wish,
+    told: Told,
+    plan: Plan | None,
+    applied: Applied | None = None,
+    undo_id: str | None = None,
+    notes: Sequence[str] = (),
 ) -> RestoreView:
     """Return the answer to a restore that was planned, or done when `applied` or `undo_id` say so."""
-    empty = _of_plan(plan) if plan is not None else _NO_FILES
+    empty = _of_plan(plan, authors=wish.direction == "restore") if plan is not None else _NO_FILES
     conflicts = applied.conflicts if applied is not None else ()
     stayed = {conflict.path for conflict in conflicts if conflict.rescue is None}
     return RestoreView(
@@ -44,8 +52,9 @@ def view(
         index_changes=empty.index_changes,
         head_moved=applied.head_moved if applied is not None else empty.head is not None,
         head=empty.head,
-        notes=empty.notes,
+        notes=[*empty.notes, *notes],
         effects=told.effects,
+        conversation=wish.conversation,
         messages=told.messages,
         runs=told.runs,
         cancelled=told.cancelled,
@@ -65,30 +74,48 @@ class _Files(msgspec.Struct, frozen=True, kw_only=True):
 _NO_FILES = _Files()
 
 
-def _of_plan(plan: Plan) -> _Files:
+def _of_plan(plan: Plan, *, authors: bool) -> _Files:
+    """Return what a plan says of files; without `authors` nobody's name: what is taken back is a restore's."""
     changes = [
-        *(_planned(step, "restore") for step in plan.writes),
-        *(_planned(step, "create") for step in plan.creations),
-        *(_planned(step, "delete") for step in plan.deletions),
+        *(_planned(step, "restore", authors=authors) for step in plan.writes),
+        *(_planned(step, "create", authors=authors) for step in plan.creations),
+        *(_planned(step, "delete", authors=authors) for step in plan.deletions),
     ]
     return _Files(
         reach=plan.reach,
         changes=changes,
-        kept=[KeptView(path=kept.path, reason=kept.reason, author=kept.author) for kept in plan.kept],
+        kept=[
+            KeptView(path=kept.path, reason=kept.reason, author=kept.author if authors else None) for kept in plan.kept
+        ],
         index_changes=list(plan.index_changes),
         head=HeadView(**msgspec.structs.asdict(plan.head)) if plan.head is not None else None,
         notes=list(plan.notes),
     )
 
 
-def _planned(step: Step, action: str) -> PlannedView:
+def _planned(step: Step, action: str, *, authors: bool) -> PlannedView:
     return PlannedView(
         path=step.path,
         action=action,  # type: ignore[arg-type]
         old_size=step.old_size,
         new_size=step.new_size,
-        author=step.author,
+        author=step.author if authors else None,
     )
+
+
+def unknown_paths(top: str, paths: Sequence[bytes], plan: Plan) -> Sequence[str]:
+    """Return a note on those paths that are neither on disk nor in the plan. Raises NotFoundError when all are so."""
+    names = [step.name for step in (*plan.writes, *plan.creations, *plan.deletions)]
+    missing = [
+        path
+        for path in (given.rstrip(b"/") for given in paths)
+        if not os.path.lexists(Path(top, os.fsdecode(path)))
+        and not any(name == path or name.startswith(path + b"/") for name in names)
+    ]
+    told = [f"Neither here nor in the checkpoint: {show(path)}." for path in missing]
+    if len(missing) == len(paths):
+        raise NotFoundError(" ".join(told), code="no_such_path", hint="Paths are meant from the current directory.")
+    return told
 
 
 def notice(wish: Wish, done: RestoreView) -> str | None:

@@ -17,12 +17,12 @@ from hub.daemon import hooks, wishes
 from hub.daemon.calls import Seal
 from hub.daemon.dispatcher import Dispatcher
 from hub.daemon.hooks import HookFailed, Occasion
-from hub.daemon.restore_views import Told, notice, view
+from hub.daemon.restore_views import Told, notice, unknown_paths, view
 from hub.daemon.services import Services
 from hub.daemon.wishes import Wish
 from hub.daemon.worktrees import Asked, Request, describe, series_of
 from hub.domain.states import IllegalMove
-from hub.errors import ConflictError, RefusedError
+from hub.errors import ConflictError, NotFoundError, RefusedError
 from hub.ids import new_id
 from hub.protocol.params import CheckpointRestore, CheckpointUndo
 from hub.protocol.views import EffectView, RestoreView
@@ -74,7 +74,13 @@ class Restores:
         if not wish.files:
             return view(wish, told, None)
         plan = await self._services.worktrees.preview(wish.checkpoint.worktree, wish.checkpoint.ref, asked)
-        return view(wish, told, plan)
+        return view(wish, told, plan, notes=await self._unknown_paths(wish, plan))
+
+    async def _unknown_paths(self, wish: Wish, plan: Plan) -> Sequence[str]:
+        """Return a note on named paths that are nowhere. Raises NotFoundError no_such_path when all are."""
+        if wish.direction != "restore" or not wish.scope.paths:
+            return ()
+        return await asyncio.to_thread(unknown_paths, wish.checkpoint.worktree, wish.scope.paths, plan)
 
     async def _clear_the_way(self, wish: Wish, actor: str) -> None:
         """Make sure that no run executes in the worktree; with `interrupt`, cancel it and see it end.
@@ -124,9 +130,12 @@ class Restores:
         asked = await self._services.database.read(lambda conn: _asked(conn, wish))
         with hooks.forgotten_if_refused(self._services, undo_id):
             plan = await self._services.worktrees.plan(ref, undo_id, request, asked)
+            notes = await self._needed(wish, plan)
+            if notes is None:
+                return await self._changed_nothing(wish, plan, undo_id, seal)
             captured = describe(undo_id, request, plan.undo)
             restore_id = await self._services.database.write(lambda tx: self._begin(tx, wish, plan, captured))
-        notes = [unsaved.message] if unsaved is not None else []
+        notes = [*notes, *([unsaved.message] if unsaved is not None else [])]
 
         def commit(tx: Transaction, applied: Applied) -> RestoreView:
             return _commit(tx, wish, restore_id, plan, applied, undo_id, actor, seal, notes)
@@ -134,6 +143,32 @@ class Restores:
         with self._services.worktrees.restoring(worktree):
             done = await self._carried_out(wish, plan, restore_id, commit)
         return await self._hooked(wish, done, seal)
+
+    async def _needed(self, wish: Wish, plan: Plan) -> Sequence[str] | None:
+        """Return notes on the plan, None when it has nothing to do. Raises NotFoundError no_such_path."""
+        try:
+            notes = await self._unknown_paths(wish, plan)
+        except NotFoundError:
+            await self._forget(wish, plan)
+            raise
+        told = await self._services.database.read(lambda conn: _tell(conn, wish))
+        idle = plan.is_empty and not (told.messages or told.cancelled or told.resumed)
+        return None if idle and wish.direction == "restore" else notes
+
+    async def _changed_nothing(self, wish: Wish, plan: Plan, undo_id: str, seal: Seal) -> RestoreView:
+        """Answer a restore that has nothing to do: it leaves no undo point, the newest restore stays the newest."""
+        await self._forget(wish, plan)
+        hooks.forget(self._services.settings.hooks, [undo_id])
+
+        def answer(tx: Transaction) -> RestoreView:
+            done = view(wish, _tell(tx.conn, wish), plan)
+            seal(tx, done)
+            return done
+
+        return await self._services.database.write(answer)
+
+    async def _forget(self, wish: Wish, plan: Plan) -> None:
+        await self._services.worktrees.work(wish.checkpoint.worktree, lambda engine: engine.forget([plan.undo.ref]))
 
     async def _hooked(self, wish: Wish, done: RestoreView, seal: Seal) -> RestoreView:
         """Run the user's hook after a restore; if it fails that is told, and the restore stands."""
@@ -229,12 +264,10 @@ def _waiting(conn: Connection, wish: Wish) -> list[Any]:
 
 def _asked(conn: Connection, wish: Wish) -> Asked:
     """Return what the engine is asked for; authors are told where a session's own changes are to be known."""
-    marks: Sequence[Any] = ()
-    if wish.session_id is not None and wish.direction == "restore":
-        marks = checkpoints.history(conn, wish.checkpoint.worktree, wish.checkpoint)
-    return Asked(
-        paths=wish.scope.paths, reach=wish.scope.reach, owner=wish.session_id, history=marks, head=wish.scope.head
-    )
+    scope, mine, history = wish.scope, wish.mine, wish.mine.history or ()
+    if mine.owner is not None and mine.history is None:
+        history = checkpoints.history(conn, wish.checkpoint.worktree, wish.checkpoint)
+    return Asked(paths=scope.paths, reach=scope.reach, owner=mine.owner, history=history, head=scope.head)
 
 
 def _intent(conn: Connection, wish: Wish, undo_id: str | None, plan: Plan | None) -> Intent:

@@ -21,16 +21,42 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     head: bool = False
 
     def stored(self, reach: Reach, touched: Sequence[bytes]) -> dict[str, Any]:
-        """Return what the store keeps, so that an undo goes as far: with reach session, exactly the touched paths."""
-        paths = touched if reach == "session" else self.paths
-        quoted = None if paths is None else [urllib.parse.quote(path) for path in paths]
-        return {"paths": quoted, "reach": reach, "head": self.head}
+        """Return what the store keeps, so that an undo goes as far: with reach session also the touched paths."""
+        found: dict[str, Any] = {"paths": _quoted(self.paths), "reach": reach, "head": self.head}
+        return found | ({"touched": _quoted(touched)} if reach == "session" else {})
 
 
-def _scope_of(stored: dict[str, Any]) -> Scope:
-    paths = stored["paths"]
+def _quoted(paths: Sequence[bytes] | None) -> list[str] | None:
+    return None if paths is None else [urllib.parse.quote(path) for path in paths]
+
+
+def _scope_of(stored: dict[str, Any], reach: Reach | None, *, alone: bool) -> Scope:
+    """Return how far a restore is taken back; `alone`: by what it was, for what it changed is no longer known."""
+    paths = stored.get("touched", stored["paths"]) if alone else stored["paths"]
     exact = None if paths is None else [urllib.parse.unquote_to_bytes(path) for path in paths]
-    return Scope(paths=exact, reach="tree", head=stored["head"])
+    return Scope(paths=exact, reach=reach, head=stored["head"])
+
+
+class Mine(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose changes a restore takes back, and by which captures these are known: rows with ref, kind and session.
+
+    Without `history` they are known by the captures around runs, those that are still to come too.
+    """
+
+    owner: str | None = None
+    history: Sequence[Any] | None = None
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """A state before or after a restore, told as a capture around a run is."""
+
+    ref: str
+    kind: str
+    session_id: str
+
+
+BY = {"undo": "the restore", "redo": "the undo"}
+"""Whose changes an undo and a redo take back, in words for people."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +72,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     head_id: str | None
     scope: Scope
     on_conflict: OnConflict
+    mine: Mine
 
     @property
     def files(self) -> bool:
@@ -76,6 +103,7 @@ def of_restore(conn: Connection, params: CheckpointRestore) -> Wish:
             head=params.head,
         ),
         on_conflict=params.on_conflict,
+        mine=Mine(owner=row.session_id),
     )
 
 
@@ -115,8 +143,18 @@ def of_redo(conn: Connection, params: CheckpointUndo, worktree: str | None) -> W
 
 
 def _taking_back(conn: Connection, newest: Any, params: CheckpointUndo, direction: str) -> Wish:
+    """Return the wish to take a restore back. What others have changed since it stays, as far as that is known."""
+    before = checkpoints.row(conn, newest.undo_id or newest.checkpoint_id)
+    after = checkpoints.row(conn, newest.checkpoint_id)
+    known = after.pruned_at is None and newest.undo_id is not None
+    if params.reach == "session" and not known:
+        raise RefusedError(
+            "What that restore changed is no longer known: its checkpoint was pruned.",
+            code="reach_unknown",
+            hint="Say --reach tree: then everything is as it was before it.",
+        )
     return Wish(
-        checkpoint=checkpoints.row(conn, newest.undo_id or newest.checkpoint_id),
+        checkpoint=before,
         session_id=newest.session_id,
         only=newest.only,
         dry_run=params.dry_run,
@@ -124,6 +162,16 @@ def _taking_back(conn: Connection, newest: Any, params: CheckpointUndo, directio
         direction=direction,
         undoes=newest,
         head_id=newest.previous_head,
-        scope=_scope_of(newest.scope),
+        scope=_scope_of(newest.scope, params.reach if known else "tree", alone=not known),
         on_conflict=params.on_conflict,
+        mine=_changes_of(before, after, BY[direction]) if known else Mine(),
     )
+
+
+def _changes_of(before: Any, after: Any, owner: str) -> Mine:
+    """Return what a restore changed, as if it had been a run: what came later is somebody else's."""
+    sides = [
+        Side(ref=before.ref, kind="before", session_id=owner),
+        Side(ref=after.ref, kind="after", session_id=owner),
+    ]
+    return Mine(owner=owner, history=sides)

@@ -244,11 +244,11 @@ class CheckpointCreate(Mutation, frozen=True, kw_only=True):
 
 
 class CheckpointList(Params, frozen=True, kw_only=True):
-    """`kinds` limits the list; without it steps and after-captures are left out."""
+    """`kinds` limits the list; without it only what was taken before runs and by hand is listed."""
 
     session_id: Name | None = None
     workspace: Text | None = None
-    kinds: tuple[str, ...] = ("before", "manual", "undo")
+    kinds: tuple[str, ...] = ("before", "manual")
     limit: Page = 200
 
 
@@ -286,12 +286,17 @@ class CheckpointRestore(Mutation, frozen=True, kw_only=True):
 
 
 class CheckpointUndo(Mutation, frozen=True, kw_only=True):
-    """Undo the newest restore of a session, or of a workspace without sessions; or redo the newest that was undone."""
+    """Undo the newest restore of a session, or of a workspace without sessions; or redo the newest that was undone.
+
+    `reach` session takes back only what that restore changed and nobody has changed since; tree makes everything as it
+    was before it; without it: tree when nothing was changed since, else session.
+    """
 
     session_id: Name | None = None
     workspace: Text | None = None
     dry_run: bool = False
     interrupt: bool = False
+    reach: Reach | None = None
     on_conflict: OnConflict = "abort"
 
 

@@ -202,7 +202,8 @@ class CheckpointView(View, frozen=True, kw_only=True):
     """Saved state of a workspace.
 
     `kind` is before or after (a run), left or back (a run that waits for an answer meanwhile), step (between a run's
-    calls), manual or undo. `protected`: it is never pruned. `pruned_at`: its files are gone; it cannot be restored.
+    calls), preimage (ignored files, before a run writes them), manual or undo. `prompt` is how that of the run begins
+    before which it was taken. `protected`: it is never pruned. `pruned_at`: its files are gone; it cannot be restored.
     """
 
     id: str
@@ -218,6 +219,7 @@ class CheckpointView(View, frozen=True, kw_only=True):
     head: str | None
     branch: str | None
     note: str
+    prompt: str | None
     protected: bool
     pruned_at: str | None
     created_at: str
@@ -295,8 +297,8 @@ class RestoreView(View, frozen=True, kw_only=True):
     """A restore, planned (`dry_run`) or done. `undo` is the checkpoint that brings back what was there before.
 
     `changes` tells more about each path of `restored`, `created` and `deleted`. `cancelled` is what no longer proceeds,
-    because it hangs on runs that are put aside; `resumed` is what an undo takes up again. `effects` are what tool calls
-    did outside the files since: no restore takes these back.
+    because it hangs on runs that are put aside; `resumed` is what an undo takes up again. `conversation`: it moves,
+    too. `effects` are what tool calls did outside the files since: no restore takes these back.
     """
 
     dry_run: bool
@@ -314,6 +316,7 @@ class RestoreView(View, frozen=True, kw_only=True):
     head: HeadView | None
     notes: list[str]
     effects: list[EffectView]
+    conversation: bool
     messages: int
     runs: list[str]
     cancelled: list[HangingView]

@@ -14,12 +14,14 @@ from hub.protocol.events import CheckpointCreated, CheckpointFailed, RestoreComm
 from hub.protocol.views import CheckpointView, UncapturedView
 from hub.store.database import Transaction
 from hub.store.rows import insert, one
-from hub.store.schema import checkpoints, restores
+from hub.store.schema import checkpoints, prompts, restores, runs
 
 BEFORE_KINDS = ("before", "back")
 """Captures with which a run begins or goes on."""
 AFTER_KINDS = ("after", "left")
 """Captures with which a run ends, or stops to wait."""
+PROMPT_LENGTH = 200
+"""Characters of a prompt by which its checkpoint is known."""
 WITHIN_KINDS = ("step", "preimage")
 """Captures in the middle of a run: what differs from one of them to the run's end is the run's."""
 
@@ -74,7 +76,9 @@ def row(conn: sa.Connection, checkpoint_id: str) -> Any:
 
 def view(conn: sa.Connection, checkpoint_id: str) -> CheckpointView:
     """Return what is told of a checkpoint. Raises NotFoundError."""
-    return _view(row(conn, checkpoint_id))
+    found = row(conn, checkpoint_id)
+    of_run = [found.run_id] if found.kind == "before" and found.run_id is not None else []
+    return _view(found, _prompts(conn, of_run).get(found.run_id or ""))
 
 
 def listing(
@@ -86,8 +90,16 @@ def listing(
         query = query.where(checkpoints.c.session_id == session_id)
     if worktree is not None:
         query = query.where(checkpoints.c.worktree == worktree)
-    newest = query.order_by(checkpoints.c.created_at.desc(), checkpoints.c.id.desc()).limit(limit)
-    return [_view(found) for found in conn.execute(newest)]
+    rows = conn.execute(query.order_by(checkpoints.c.created_at.desc(), checkpoints.c.id.desc()).limit(limit)).all()
+    prompts_of = _prompts(conn, [row.run_id for row in rows if row.kind == "before" and row.run_id is not None])
+    return [_view(row, prompts_of.get(row.run_id) if row.kind == "before" else None) for row in rows]
+
+
+def _prompts(conn: sa.Connection, run_ids: Sequence[str]) -> dict[str, str]:
+    """Return how the prompts of runs begin."""
+    words = sa.func.substr(prompts.c.text, 1, PROMPT_LENGTH)
+    query = sa.select(runs.c.id, words).join(prompts, runs.c.prompt_id == prompts.c.id).where(runs.c.id.in_(run_ids))
+    return {row[0]: row[1] for row in conn.execute(query)}
 
 
 def taken_in(conn: sa.Connection, session_id: str, run_id: str, kinds: Sequence[str]) -> list[Any]:
@@ -109,7 +121,7 @@ def refs_in(conn: sa.Connection, worktree: str) -> set[str]:
     return set(conn.execute(sa.select(checkpoints.c.ref).where(checkpoints.c.worktree == worktree)).scalars())
 
 
-def _view(found: Any) -> CheckpointView:
+def _view(found: Any, prompt: str | None) -> CheckpointView:
     return CheckpointView(
         id=found.id,
         session_id=found.session_id,
@@ -124,6 +136,7 @@ def _view(found: Any) -> CheckpointView:
         head=found.head,
         branch=found.branch,
         note=found.note,
+        prompt=prompt,
         protected=found.protected,
         pruned_at=iso(found.pruned_at) if found.pruned_at else None,
         created_at=iso(found.created_at),

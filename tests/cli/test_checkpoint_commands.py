@@ -89,10 +89,10 @@ def test_the_way_back_of_each_way(hub: FakeHub, call: Call, way: str) -> None:
     assert (sent["session_id"], sent["on_conflict"], sent["interrupt"]) == (SESSION, "take-checkpoint", True)
 
 
-def test_whose_restore_was_undone_is_learnt_from_its_checkpoint(hub: FakeHub, call: Call) -> None:
+def test_a_conversation_came_back_only_if_it_had_gone(hub: FakeHub, call: Call) -> None:
     hub.answers |= {"checkpoint.undo": given.restore(), "checkpoint.show": given.checkpoint(session_id=SESSION)}
     assert "came back as far as" in call("checkpoint", "undo", "-w", "shop").out
-    hub.answers["checkpoint.show"] = given.checkpoint()
+    hub.answers["checkpoint.undo"] = given.restore(conversation=False)
     shown = call("checkpoint", "undo", "-w", "shop").out
     assert "came back" not in shown
     assert "hubctl checkpoint redo -w shop\n" in shown

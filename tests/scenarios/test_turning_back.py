@@ -274,3 +274,73 @@ async def test_a_repository_inside_the_workspace_goes_back_with_it(
         await client.call("checkpoint.undo", session_id=accepted.session_id)
         assert (inner / "lib.txt").read_text() == "new\n"
         assert (repo / "a.txt").read_text() == "new\n"
+
+
+async def test_an_undo_spares_what_was_changed_since_the_restore(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    """Only what the restore had changed goes forth again; what a person did meanwhile is named and stays."""
+    repo = prepare(tmp_path / "repo")
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        accepted = await run_agent(client, repo, tmp_path)
+        (checkpoint,) = await client.call("checkpoint.list", session_id=accepted.session_id)
+        await client.call("checkpoint.restore", checkpoint_id=checkpoint.id)
+        (repo / "mine.txt").write_text("mine\n")
+        (repo / "edit.txt").write_text("edited by hand\n")
+        (repo / "staged.txt").write_text("edited by hand, too\n")
+        shown = await client.call("checkpoint.undo", session_id=accepted.session_id, dry_run=True)
+        done = await client.call("checkpoint.undo", session_id=accepted.session_id)
+        assert (shown.reach, done.reach) == ("session", "session")
+        kept = {row.path: row.reason for row in done.kept}
+        assert {"mine.txt", "edit.txt", "staged.txt"} <= kept.keys()
+        assert kept["edit.txt"] == "changed by the user or another program after the restore"
+        assert (repo / "mine.txt").read_text() == "mine\n"
+        assert (repo / "edit.txt").read_text() == "edited by hand\n"
+        assert (repo / "staged.txt").read_text() == "edited by hand, too\n"
+        assert (repo / "new" / "file.txt").read_text() == "made\n"
+        assert not (repo / "gone.txt").exists()
+        (repo / "later.txt").write_text("later\n")
+        again = await client.call("checkpoint.redo", session_id=accepted.session_id)
+        assert again.reach == "session"
+        assert (repo / "gone.txt").read_text() == "gone\n"
+        assert not (repo / "new").exists()
+        assert {path.name for path in repo.glob("*.txt")} >= {"mine.txt", "later.txt"}
+        assert all(change.author is None for change in again.changes)
+        (repo / "last.txt").write_text("last\n")
+        exact = await client.call("checkpoint.undo", session_id=accepted.session_id, reach="tree")
+        assert exact.reach == "tree"
+        assert not (repo / "last.txt").exists()
+        assert (repo / "mine.txt").exists()
+        assert (repo / "later.txt").exists()
+
+
+async def test_a_restore_that_has_nothing_to_do_takes_nobodys_place(
+    hubs: Callable[..., HubProcess], tmp_path: Path
+) -> None:
+    repo = prepare(tmp_path / "repo")
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        accepted = await run_agent(client, repo, tmp_path)
+        after = state_of(repo)
+        (checkpoint,) = await client.call("checkpoint.list", session_id=accepted.session_id)
+        assert checkpoint.prompt == "do it"
+        await client.call("checkpoint.restore", checkpoint_id=checkpoint.id)
+        refs = git(repo, "for-each-ref", "refs/turnback")
+        for dry in (True, False):
+            with pytest.raises(NotFoundError) as caught:
+                await client.call(
+                    "checkpoint.restore", checkpoint_id=checkpoint.id, paths=["nope", "no/where"], dry_run=dry
+                )
+            assert caught.value.code == "no_such_path"
+        for paths in (["edit.txt"], None):
+            done = await client.call("checkpoint.restore", checkpoint_id=checkpoint.id, paths=paths)
+            assert (done.undo, done.restored, done.messages) == (None, [], 0)
+        assert git(repo, "for-each-ref", "refs/turnback") == refs
+        await client.call("checkpoint.undo", session_id=accepted.session_id)
+        assert state_of(repo) == after
+        some = await client.call("checkpoint.restore", checkpoint_id=checkpoint.id, paths=["edit.txt", "nope"])
+        assert some.restored == ["edit.txt"]
+        assert "Neither here nor in the checkpoint: nope." in some.notes
+        listed = await client.call("checkpoint.list", session_id=accepted.session_id)
+        assert [row.kind for row in listed] == ["before"]

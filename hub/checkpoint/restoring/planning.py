@@ -124,6 +124,8 @@ class Planner:
         wanted = []
         for d in covered:
             author = self._scope.author(d.name)
+            if not d.old_mode:
+                self._ask_for(root, d.name)
             if d.name not in self._scope.mine:
                 self._keep(d.name, why_kept(author, self._scope.owner), author.last)
             elif not d.old_mode and self._is_blocked(root, d.name):
@@ -131,6 +133,12 @@ class Planner:
             else:
                 wanted.append(d)
         return wanted
+
+    def _ask_for(self, root: int, name: bytes) -> None:
+        """Have a file captured that is there although the present capture lacks it: its content tells whose it is."""
+        status = look(root, name)
+        if status is not None and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+            self._draft.needed.add(name)
 
     def _is_blocked(self, root: int, name: bytes) -> bool:
         """Return whether captured files of others lie above a path, or below a directory that stands there."""

@@ -116,7 +116,7 @@ class Plans:
             raise RefusedError(
                 "Others have changed files since: the branch moves only together with the whole tree.",
                 code="head_needs_tree",
-                hint="Say --reach tree to take their changes back as well, or leave --head out.",
+                hint="With --reach tree their changes are taken back as well; what is there now is saved first.",
             )
         mine = frozenset(name for name, author in authors.items() if is_only(author, wish.owner))
         return Scope(paths=scope.paths, reach=reach, owner=wish.owner, mine=mine, authors=authors)

@@ -70,7 +70,7 @@ def notes(now: State, target: State, ahead: int, draft: Draft, *, whole: bool) -
     elif draft.index.note is not None:
         found.append(draft.index.note)
     if draft.reach == "session":
-        found.append("Only what this session alone has changed since is restored; the rest is listed as kept.")
+        found.append("What others have changed since stays as it is and is listed as kept.")
     if target.uncaptured:
         found.append(f"Not captured at the checkpoint, so left as they are: {_count(len(target.uncaptured), 'path')}.")
     return found
