@@ -112,10 +112,9 @@ class Handlers:
         def work(tx: Transaction) -> bytes:
             return _in_transaction(tx, method, params, caller, digest, lambda: handler(tx, params, caller, found))
 
-        try:
-            return await self._database.write(work)
-        finally:
-            over(found)
+        done = self._database.hand_in(work)
+        done.add_done_callback(lambda _: over(found))  # not before: who stops waiting does not stop the transaction
+        return await asyncio.shield(done)
 
     async def _in_steps(self, method: Method, params: Mutation, caller: Caller, digest: str) -> bytes:
         place = (caller.actor, params.idempotency_key)

@@ -160,10 +160,17 @@ class Database:
         return self._numbers.committed
 
     async def write(self, work: Work[T]) -> T:
-        """Run a work in a transaction and return its value once it is durable. Raises what the work raises."""
+        """Run a work in a transaction and return its value once it is durable. Raises what the work raises.
+
+        Whoever stops waiting does not stop the work.
+        """
+        return await asyncio.shield(self.hand_in(work))
+
+    def hand_in(self, work: Work[T]) -> asyncio.Future[T]:
+        """Hand a work in, and return what is done once it is durable, or has failed."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._requests.put_nowait(_Request(work, done))
-        return await asyncio.shield(done)
+        return done
 
     async def read(self, work: Callable[[sa.Connection], T]) -> T:
         """Run a read on one consistent view of the database."""
