@@ -486,7 +486,7 @@ def test_a_corrupt_object(w: World, what: str, how: str) -> None:
     path.chmod(0o600)
     path.unlink() if how == "missing" else path.write_bytes(b"\0" * 40)
     before = w.state()
-    error = refused(try_restore, engine)
+    error = refused(try_restore, w.engine())  # the other one may remember what it wrote
     assert error.code in ("checkpoint_incomplete", "git_failed")
     assert differing(before, w.state()) == {}
     assert engine.capture("ses/2", labels={}).ref == "ses/2"
