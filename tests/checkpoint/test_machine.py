@@ -41,7 +41,15 @@ class Point:
         self.copy = copy
         out = copy.git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")
         nested = [name.removesuffix(b"/.git") for name in copy.files() if name.endswith(b"/.git")]
-        self.apart = [name.rstrip(b"/") for name in out.split(b"\0") if name] + nested
+        self.apart = [name.rstrip(b"/") for name in out.split(b"\0") if name] + nested + self._unlisted(copy)
+
+    def _unlisted(self, copy: World) -> list[bytes]:
+        """Return ignored folders that stand where the index has a file: git lists them nowhere."""
+        tracked = copy.git("ls-files", "-z").split(b"\0")[:-1]
+        folders = [name for name in tracked if os.path.isdir(copy.path(name)) and not os.path.islink(copy.path(name))]
+        names = b"".join(b"./%b\0" % name for name in folders)
+        out = copy.git("check-ignore", "-z", "--stdin", "--no-index", stdin=names, check=False)
+        return [name.removeprefix(b"./") for name in out.split(b"\0") if name]
 
 
 class History(RuleBasedStateMachine):

@@ -139,6 +139,13 @@ def test_a_folder_that_was_made_meanwhile_keeps_its_bits() -> None:
     check(first, second, [("write", 3, b"")], -1, "abort", final=False)
 
 
+@pytest.mark.parametrize("mode", ["abort", "keep-mine", "take-checkpoint"])
+def test_a_folder_that_somebody_else_removed_does_not_come_back(mode: OnConflict) -> None:
+    """It was empty, and to be removed by the restore: that it is gone does not mean that it was the restore."""
+    first: list[Act] = [("write", b"a", b"", 0o644)]
+    check(first, [("folder", b"a", 0o755)], [("remove", 0, b"")], -1, mode, final=False)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @settings(SETTINGS, max_examples=250)

@@ -5,13 +5,14 @@ that it counts; a folder without any of them never touched a file. Invariant: ea
 Which operations were carried out is not logged: it is seen by the inodes that stand at the paths.
 """
 
+import contextlib
 import os
 import shutil
 from typing import Literal
 
 import msgspec
 
-from hub.checkpoint.files import sync_directory, write_durably
+from hub.checkpoint.files import directory, sync_directory, write_durably
 from hub.checkpoint.restoring.volumes import volume_of
 from hub.checkpoint.values import CheckpointError
 
@@ -119,8 +120,17 @@ class Transaction:
             os.unlink(self.path(PLAN))
             sync_directory(self.folder)
         if os.path.isdir(slots):
+            _remove_empty(slots)
             shutil.rmtree(slots)
         shutil.rmtree(self.folder)
+
+
+def _remove_empty(slots: bytes) -> None:
+    """Remove the empty directories among the slots: some cannot be looked into, and need not be."""
+    with directory(slots) as folder:
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=folder)
 
 
 def slots_for(txid: str, top: bytes, transactions: bytes) -> bytes:

@@ -81,6 +81,8 @@ def untouched(ground: Ground, op: Operation) -> bool:
     """Return whether the slot holds nothing that a checkpoint does not have: nobody went on writing into it."""
     if not _holds_old(ground, op):
         return True
+    if op.kind == "rmdir":
+        return _is_empty(ground.slot(op.slot))
     found = examine(ground.slot(op.slot), ground.algorithm)
     return found is None or (op.kind in ("delete", "write") and _is_old(found, op))
 
@@ -188,13 +190,39 @@ def _clear(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
 
 
 def _remove_folder(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
-    """Remove a directory; one that has got a new entry meanwhile stays."""
-    try:
-        os.rmdir(place[1], dir_fd=place[0])
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
+    """Move an empty directory into its slot; one that has got a new entry meanwhile stays."""
+    if not _is_folder(place):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not _is_empty(place):
+        return True
+    slot = ground.slot(op.slot)
+    _move_folder(place, slot)
+    if not (_is_folder(slot) and _is_empty(slot)):
+        move_in(slot, place)
     return True
+
+
+def _move_folder(old: Place, new: Place) -> None:
+    """Move a directory, also one that its own bits keep its owner from moving elsewhere."""
+    try:
+        move_in(old, new)
+    except PermissionError:
+        bits = os.stat(old[1], dir_fd=old[0], follow_symlinks=False).st_mode & PERMISSIONS
+        _change_bits(old, bits, bits | WRITABLE)
+        move_in(old, new)
+        _change_bits(new, bits | WRITABLE, bits)
+
+
+def _is_empty(place: Place) -> bool:
+    """Return whether a directory has no entry; one that cannot be read may have some."""
+    try:
+        descriptor = os.open(place[1], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place[0])
+    except PermissionError:
+        return False
+    try:
+        return not os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_folder(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
@@ -320,12 +348,15 @@ def _unclear(ground: Ground, op: Operation, place: Place) -> bool:
 
 
 def _unremove_folder(ground: Ground, op: Operation, place: Place) -> bool:
-    try:
-        os.mkdir(place[1], PRIVATE, dir_fd=place[0])
-    except FileExistsError:
-        _change_bits(place, PRIVATE, op.old_mode)  # an earlier way back may have ended between the two
+    slot = ground.slot(op.slot)
+    if not exists(slot):
+        if exists(place) and _is_folder(place):
+            _change_bits(place, op.old_mode | WRITABLE, op.old_mode)  # a removal may have ended between the two
         return True
-    _change_bits(place, None, op.old_mode)
+    if exists(place):
+        return _is_empty(slot)
+    _move_folder(slot, place)
+    _change_bits(place, op.old_mode | WRITABLE, op.old_mode)
     return True
 
 

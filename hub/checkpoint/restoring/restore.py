@@ -312,8 +312,8 @@ def operations(plan: Plan, inodes: dict[bytes, int], cleared: Sequence[Operation
     """
     for number, step in enumerate(plan.deletions):
         yield _step("delete", step, b"d%d" % number, 0)
-    for folder in plan.removed_dirs:
-        yield Operation(kind="rmdir", name=folder.name, old_mode=folder.old_mode or 0)
+    for number, folder in enumerate(plan.removed_dirs):
+        yield Operation(kind="rmdir", name=folder.name, slot=b"r%d" % number, old_mode=folder.old_mode or 0)
     for number, folder in enumerate(plan.displaced):
         yield Operation(kind="displace", name=folder.name, slot=b"k%d" % number)
     yield from cleared
