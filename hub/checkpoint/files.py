@@ -60,11 +60,48 @@ def parent(root: int, name: bytes) -> Iterator[Place]:
         os.close(descriptor)
 
 
+class Parents(contextlib.AbstractContextManager["Parents"]):
+    """The directories that hold names, as `parent` opens them, for one name after the other.
+
+    The last one stays open: names in order cost little.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._folder = b""
+        self._descriptor: int | None = None
+
+    def of(self, name: bytes) -> Place:
+        """Return the open directory of a name, and its last part. Raises as `parent`."""
+        folder, _, last = name.rpartition(b"/")
+        if self._descriptor is None or folder != self._folder:
+            self.close()
+            with parent(self._root, name) as (descriptor, _):
+                self._descriptor = os.dup(descriptor)
+            self._folder = folder
+        return self._descriptor, last
+
+    def close(self) -> None:
+        """Let the directory go."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def look(root: int, name: bytes) -> os.stat_result | None:
     """Return `lstat` of a path, None when it is missing or lies behind something that is no directory."""
+    with Parents(root) as parents:
+        return look_in(parents, name)
+
+
+def look_in(parents: Parents, name: bytes) -> os.stat_result | None:
+    """Return what `look` does."""
     try:
-        with parent(root, name) as (descriptor, last):
-            return os.stat(last, dir_fd=descriptor, follow_symlinks=False)
+        descriptor, last = parents.of(name)
+        return os.stat(last, dir_fd=descriptor, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -112,13 +149,13 @@ def _hash_file(place: Place, algorithm: str) -> str:
     return digest.hexdigest()
 
 
-def look_closely(root: int, name: bytes) -> tuple[os.stat_result | None, bool]:
+def look_closely(parents: Parents, name: bytes) -> tuple[os.stat_result | None, bool]:
     """Return what `look` does, and whether we may read it."""
     try:
-        with parent(root, name) as (descriptor, last):
-            status = os.stat(last, dir_fd=descriptor, follow_symlinks=False)
-            links = stat.S_ISLNK(status.st_mode)  # a link is read whatever it points to
-            return status, links or os.access(last, os.R_OK, dir_fd=descriptor, effective_ids=True)
+        descriptor, last = parents.of(name)
+        status = os.stat(last, dir_fd=descriptor, follow_symlinks=False)
+        links = stat.S_ISLNK(status.st_mode)  # a link is read whatever it points to
+        return status, links or os.access(last, os.R_OK, dir_fd=descriptor, effective_ids=True)
     except (FileNotFoundError, NotADirectoryError):
         return None, True
     except OSError as error:

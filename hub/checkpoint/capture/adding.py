@@ -19,7 +19,7 @@ import msgspec
 from hub.checkpoint.capture.finding import Work
 from hub.checkpoint.capture.known import CHANGING, UNSETTLED, Known, Look, hides, settled
 from hub.checkpoint.capture.private import PrivateIndex
-from hub.checkpoint.files import PERMISSIONS, directory, git_mode, look, look_closely
+from hub.checkpoint.files import PERMISSIONS, Parents, directory, git_mode, look_closely, look_in
 from hub.checkpoint.stores.ahead import Ahead, make_ahead
 from hub.checkpoint.stores.side import Store
 from hub.checkpoint.values import CheckpointError
@@ -138,9 +138,9 @@ class Adder:
         """Return the files that are captured, and the names of those that are no longer."""
         additions: dict[bytes, Look] = {}
         removals: set[bytes] = set()
-        with directory(self._store.top) as root:
+        with directory(self._store.top) as root, Parents(root) as parents:
             for name in names:
-                found = self._consider(root, name)
+                found = self._consider(parents, name)
                 if found is not None:
                     additions[name] = found
                 elif name not in self._out:
@@ -173,10 +173,10 @@ class Adder:
         reader, algorithm = self._store.reader, self._store.algorithm
         return make_ahead(self._store.top, reader, algorithm, self._known.tree, sizes, removals - sizes.keys())
 
-    def _consider(self, root: int, name: bytes) -> Look | None:
+    def _consider(self, parents: Parents, name: bytes) -> Look | None:
         """Return what the file is like, None when it is not to be captured: it is then named, if it exists."""
         try:
-            status, readable = look_closely(root, name)
+            status, readable = look_closely(parents, name)
             reason = self._reason_against(name, status, readable=readable) if status else None
         except PermissionError:
             status, reason = None, "unreadable"
@@ -229,9 +229,9 @@ class Adder:
     def _moved(self, before: dict[bytes, Look]) -> dict[bytes, Look]:
         """Return how those files are that are not what they were; of one that has gone git knows best what follows."""
         moved = {}
-        with directory(self._store.top) as root:
+        with directory(self._store.top) as root, Parents(root) as parents:
             for name, old in before.items():
-                status = look(root, name)
+                status = look_in(parents, name)
                 if status is None:
                     self.ahead = None
                 elif _traits(_looked(status)) != _traits(old):

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from hub.checkpoint.files import directory, git_mode, parent
+from hub.checkpoint.files import Parents, directory, git_mode
+from hub.checkpoint.restoring.renames import Place
 from hub.checkpoint.stores.objects import Object, made
 from hub.checkpoint.stores.reading import TREE, Entry, Reader
 
@@ -57,23 +58,25 @@ def make_ahead(
         return None  # a file in motion, too: git tells
 
 
-def _blobs(top: bytes, algorithm: str, names: Collection[bytes]) -> dict[bytes, tuple[bytes, Object]]:
+def _blobs(top: bytes, algorithm: str, sizes: Mapping[bytes, int]) -> dict[bytes, tuple[bytes, Object]]:
     found = {}
-    with directory(top) as root:
-        for name in names:
-            mode, content = _read(root, name)
+    with directory(top) as root, Parents(root) as parents:
+        for name in sizes:
+            mode, content = _read(parents.of(name))
+            if len(content) != sizes[name]:
+                raise _Elsewise
             found[name] = b"%o" % mode, made("blob", content, algorithm)
     return found
 
 
-def _read(root: int, name: bytes) -> tuple[int, bytes]:
-    with parent(root, name) as (folder, last):
-        status = os.stat(last, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(status.st_mode):
-            return git_mode(status.st_mode), os.readlink(last, dir_fd=folder)
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with open(os.open(last, flags, dir_fd=folder), "rb") as stream:
-            return git_mode(status.st_mode), stream.read(FILE_BYTES + 1)
+def _read(place: Place) -> tuple[int, bytes]:
+    folder, last = place
+    status = os.stat(last, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        return git_mode(status.st_mode), os.readlink(last, dir_fd=folder)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(last, flags, dir_fd=folder), "rb", buffering=0) as stream:
+        return git_mode(status.st_mode), stream.read(FILE_BYTES + 1)
 
 
 class _Builder:
