@@ -7,6 +7,7 @@
     ├── NotFoundError       unknown id, method or name                                         exit code 5
     ├── ConflictError       somebody else was first, or the state has moved                    exit code 6
     ├── AuthError           bad token, missing scope, wrong origin                             exit code 7
+    ├── FailedError         tried and not done: a disk is full, an object is missing           exit code 1
     └── InternalError       a defect of ours; the text names the log                           exit code 1
 
 A message says what happened and what to do next; `hint` holds the second half when the two are better kept apart.
@@ -95,6 +96,13 @@ class AuthError(TurnbackError):
     default_code = "unauthorised"
 
 
+class FailedError(TurnbackError):
+    """It was tried and could not be done, for a reason outside of the hub; the text says what is as before."""
+
+    exit_code = ExitCode.FAILED
+    default_code = "failed"
+
+
 class InternalError(TurnbackError):
     """A defect of the program. The text names the log to look at and never carries a stack trace."""
 
@@ -111,6 +119,7 @@ KINDS: dict[str, type[TurnbackError]] = {
         NotFoundError,
         ConflictError,
         AuthError,
+        FailedError,
         InternalError,
     )
 }

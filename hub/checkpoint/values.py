@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from hub.errors import ConflictError, ExitCode, TurnbackError
+from hub.errors import ConflictError, FailedError
 
 SHOWN = 5
 """How many paths an error's text names; `details` has all of them."""
@@ -18,10 +18,9 @@ INCOMPLETE = "Restore another checkpoint; `hubctl checkpoint verify` says which 
 """What to do about a checkpoint whose objects are missing or damaged."""
 
 
-class CheckpointError(TurnbackError):
+class CheckpointError(FailedError):
     """A capture or a checkpoint that is not complete: checkpoint_failed, checkpoint_incomplete, over_budget …"""
 
-    exit_code = ExitCode.FAILED
     default_code = "checkpoint_failed"
 
 

@@ -128,7 +128,8 @@ def encode_notification(method: str, params: Any) -> bytes:
 
 def kind_of(error: TurnbackError) -> str:
     """Return the name of the branch of the error tree that an error is of."""
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in KINDS)
+    kinds = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in KINDS)
+    return next(kinds, InternalError.__name__)
 
 
 def number_of(error: TurnbackError) -> int:

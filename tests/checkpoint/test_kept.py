@@ -335,3 +335,21 @@ def test_a_path_on_another_mount_is_refused(w: World) -> None:
         assert (refused.value.code, differing(before, w.state())) == ("other_filesystem", {})
     finally:
         subprocess.run(["umount", str(w.root / "dir")], check=True)
+
+
+def test_what_is_moved_aside_is_told_with_its_place(tmp_path: Path) -> None:
+    """An ignored file in a folder that stands in a file's way goes with the folder, and is not told to stay."""
+    w = World(tmp_path / "aside")
+    w.put("a", "file\n")
+    w.commit()
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.remove("a")
+    w.put(".gitignore", "*.ign\n")
+    w.put("a/p.ign", "precious\n")
+    assert not any("/rescue/" in kept.reason for kept in engine.preview("s/1").kept)
+    plan = restore(engine, "s/1", "s/1u")
+    kept = {row.path: row.reason for row in plan.kept}
+    assert kept.keys() == {"a"}
+    place = Path(kept["a"].rpartition(", to ")[2])
+    assert (place / "p.ign").read_text() == "precious\n"

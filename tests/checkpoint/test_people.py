@@ -354,7 +354,7 @@ def test_a_git_child_that_outlives_its_parent_keeps_the_lock(world: World, tmp_p
     tools.mkdir()
     git = shutil.which("git")
     (tools / "git").write_text(
-        f'#!/bin/sh\ncase "$*" in *diff-files*) touch {started}; while [ -e {hold} ]; do sleep 0.02; done;; esac\n'
+        f'#!/bin/sh\ncase "$*" in *ls-files*) touch {started}; while [ -e {hold} ]; do sleep 0.02; done;; esac\n'
         f'exec {git} "$@"\n'
     )
     (tools / "git").chmod(0o755)

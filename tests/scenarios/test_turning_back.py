@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hub.client import HubClient
-from hub.errors import ConflictError, NotFoundError, RefusedError, TurnbackError, UnavailableError
+from hub.errors import ConflictError, FailedError, NotFoundError, RefusedError, TurnbackError, UnavailableError
 from tests.hubs import HubProcess, collect, ended, git, make_repo, scenario, submit
 
 FILES = {
@@ -344,3 +344,41 @@ async def test_a_restore_that_has_nothing_to_do_takes_nobodys_place(
         assert "Neither here nor in the checkpoint: nope." in some.notes
         listed = await client.call("checkpoint.list", session_id=accepted.session_id)
         assert [row.kind for row in listed] == ["before"]
+
+
+async def test_an_undo_is_exact_when_nobody_came_in_between(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
+    """The restore takes ignore rules back, so that an ignored file shows: that is nobody's change."""
+    repo = make_repo(tmp_path / "repo", {"a": "a\n", "b": "b\n", "d/x": "x\n"})
+    (repo / "out").mkdir()
+    (repo / "out" / "p").write_text("p\n")
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        taken = await client.call("checkpoint.create", workspace=str(repo))
+        (repo / ".gitignore").write_text("out/\n")
+        (repo / "out" / "q").write_text("q\n")
+        (repo / "out" / "p").write_text("p2\n")
+        (repo / "d").chmod(0o700)
+        (repo / "empty").mkdir()
+        (repo / "b").write_text("bb\n")
+        git(repo, "add", "b")
+        git(repo, "rm", "-q", "--cached", "a")
+        before = state_of(repo)
+        await client.call("checkpoint.restore", checkpoint_id=taken.id)
+        assert state_of(repo) != before
+        done = await client.call("checkpoint.undo", workspace=str(repo))
+        assert (done.reach, state_of(repo)) == ("tree", before)
+
+
+async def test_an_error_of_a_checkpoint_reaches_the_caller(hubs: Callable[..., HubProcess], tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", {"a": "a\n"})
+    hub = await hubs().start()
+    async with await hub.client() as client:
+        (repo / "a").write_text("captured\n")
+        taken = await client.call("checkpoint.create", workspace=str(repo))
+        oid = git(repo, "rev-parse", f"refs/turnback/{taken.ref}:worktree/a").strip()
+        (repo / ".git" / "objects" / oid[:2] / oid[2:]).unlink()
+        (repo / "a").write_text("later\n")
+        with pytest.raises(FailedError) as caught:
+            await client.call("checkpoint.restore", checkpoint_id=taken.id)
+        assert caught.value.code == "checkpoint_incomplete"
+        assert (repo / "a").read_text() == "later\n"

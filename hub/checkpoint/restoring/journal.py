@@ -143,6 +143,18 @@ def slots_for(txid: str, top: bytes, transactions: bytes) -> bytes:
     return inside if volume_of(top) == volume_of(transactions) else beside
 
 
+def rescue_for(txid: str, top: bytes, rescue: bytes) -> bytes:
+    """Return where a transaction puts aside what must not be lost: on the worktree's file system, too."""
+    if volume_of(rescue) == volume_of(top):
+        return os.path.join(rescue, os.fsencode(txid))
+    return os.path.join(top, b".turnback-rescue-" + os.fsencode(txid))
+
+
+def displaced_slot(number: int) -> bytes:
+    """Return the name of the slot of the folder with this number among those that stand in the way."""
+    return b"k%d" % number
+
+
 def transactions(folder: bytes) -> list[Transaction]:
     """Return the transactions that are on disk, in order of id."""
     try:

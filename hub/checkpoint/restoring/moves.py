@@ -191,8 +191,6 @@ def _clear(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
 
 def _remove_folder(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
     """Move an empty directory into its slot; one that has got a new entry meanwhile stays."""
-    if not _is_folder(place):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     if not _is_empty(place):
         return True
     slot = ground.slot(op.slot)
@@ -214,7 +212,7 @@ def _move_folder(old: Place, new: Place) -> None:
 
 
 def _is_empty(place: Place) -> bool:
-    """Return whether a directory has no entry; one that cannot be read may have some."""
+    """Return whether a directory has no entry; one that cannot be read may have some. Raises NotADirectoryError."""
     try:
         descriptor = os.open(place[1], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place[0])
     except PermissionError:

@@ -8,7 +8,7 @@ what differs, not with the worktree.
 
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 import msgspec
 
@@ -32,7 +32,20 @@ KEPT_MISSED = {
 }
 IGNORED = "git ignores it"
 UNCAPTURED_THEN = "it was there at the checkpoint, but is not part of it"
+ASIDE = "it stands in the way and is moved aside whole"
 IN_THE_WAY = "what others changed stands in its way"
+
+
+def not_captured_then(target: State) -> Callable[[bytes], bool]:
+    """Return what tells whether a state's lists of ignored and uncaptured paths cover a path: it is left as it is."""
+    listed = {raw(name) for name in target.ignored} | {raw(missed.path) for missed in target.uncaptured}
+
+    def covers(name: bytes) -> bool:
+        if name in listed or name + b"/" in listed:
+            return True
+        return any(folder + b"/" in listed for folder in ancestors(name))
+
+    return covers
 
 
 class IndexPlan(msgspec.Struct, frozen=True):
@@ -97,7 +110,7 @@ class Planner:
         self._now = now
         self._target = target
         self._scope = scope
-        self._listed = {raw(name) for name in target.ignored} | {raw(missed.path) for missed in target.uncaptured}
+        self._was_there = not_captured_then(target)
         self._here: Mapping[bytes, int] = now.tree.walked.folders
         self._fresh: set[bytes] = set()
         self._draft = Draft(scope.reach)
@@ -258,25 +271,26 @@ class Planner:
             names = {raw(name) for name in now.folders.keys() | then.folders.keys()} & self._here.keys()
         return [name for name in names if self._here[name] != self._bits(name)]
 
-    def _was_there(self, name: bytes) -> bool:
-        """Return whether the target's lists of ignored and uncaptured paths cover a path."""
-        if name in self._listed or name + b"/" in self._listed:
-            return True
-        return any(folder + b"/" in self._listed for folder in ancestors(name))
-
     def _keep(self, name: bytes, reason: str, author: str | None = None) -> None:
         self._draft.kept.append(Kept(path=show(name), reason=reason, author=author))
 
     def _name_what_stays(self) -> None:
         """Name what has appeared since the target and is left alone."""
+        aside = {folder.name for folder in self._draft.displaced}
         for name in self._now.tree.ignored:
-            if self._scope.covers(name) and not self._was_there(name.rstrip(b"/")):
+            if self._stays(name, aside):
                 self._keep(name, IGNORED)
         for name, why in sorted(self._now.tree.missed.items()):
-            if self._scope.covers(name) and not self._was_there(name.rstrip(b"/")):
+            if self._stays(name, aside):
                 self._keep(name, KEPT_MISSED[why])
         for folder in self._draft.displaced:
-            self._keep(folder.name, "it stands in the way and is moved aside whole")
+            self._keep(folder.name, ASIDE)
+
+    def _stays(self, name: bytes, aside: Set[bytes]) -> bool:
+        """Return whether what is not captured stays where it is, and is to be named."""
+        bare = name.rstrip(b"/")
+        moved = not aside.isdisjoint((bare, *ancestors(bare)))
+        return self._scope.covers(name) and not moved and not self._was_there(bare)
 
 
 def _folder(name: bytes, old: int | None, new: int | None) -> Folder:

@@ -18,13 +18,24 @@ from hub.checkpoint.restoring.authors import Author, choose_reach, is_only
 from hub.checkpoint.restoring.branches import plan_move
 from hub.checkpoint.restoring.history import authors_since
 from hub.checkpoint.restoring.index_file import IndexWork
-from hub.checkpoint.restoring.planning import Draft, Planner, Scope
-from hub.checkpoint.restoring.summary import notes, plan_index, with_sizes
+from hub.checkpoint.restoring.journal import displaced_slot, rescue_for
+from hub.checkpoint.restoring.planning import ASIDE, Draft, Planner, Scope, not_captured_then
+from hub.checkpoint.restoring.summary import Unsaved, notes, plan_index, with_sizes
 from hub.checkpoint.stores.meta import State
 from hub.checkpoint.stores.records import Found, Records, checkpoint_of
 from hub.checkpoint.stores.side import Store
 from hub.checkpoint.stores.trees import Difference, compare
-from hub.checkpoint.values import INCOMPLETE, Checkpoint, CheckpointError, HeadMove, Mark, OnConflict, Plan, Reach
+from hub.checkpoint.values import (
+    INCOMPLETE,
+    Checkpoint,
+    CheckpointError,
+    HeadMove,
+    Kept,
+    Mark,
+    OnConflict,
+    Plan,
+    Reach,
+)
 from hub.errors import ConflictError, RefusedError, UsageError
 
 DRAFTS = 5
@@ -84,16 +95,28 @@ class Plans:
         operation_changed, head_needs_tree, and as `plan_move`.
         """
         wish.check()
-        forced: set[bytes] = set()
+        forced, lost = set[bytes](), ""
         for _ in range(DRAFTS):
             now = self._snapshots.take(_no_progress, forced)
             if wish.paths is None:
                 _check_operation(now.state, target.state)
-            with _whole(target):
-                draft = self._drawn_up(target, now, wish)
+            try:
+                with _whole(target):
+                    draft = self._drawn_up(target, now, wish)
+            except Unsaved as unsaved:
+                self._snapshots.forget_index()  # so that every file is read, and written into the store, anew
+                lost = str(unsaved)
+                continue
             if draft.needed <= forced:
                 return now, draft
             forced |= draft.needed
+        if lost:
+            raise CheckpointError(
+                f"Nothing was restored: the present content of {lost} does not stay in the repository's store.",
+                code="checkpoint_incomplete",
+                hint="Another program prunes the repository; try again when it has ended.",
+                retryable=True,
+            )
         raise ConflictError("The worktree changes too fast to plan a restore.", code="files_moved", retryable=True)
 
     def _drawn_up(self, target: Found, now: Snapshot, wish: Wish) -> Draft:
@@ -111,7 +134,9 @@ class Plans:
     def _scope(self, target: Found, now: Snapshot, wish: Wish, found: Sequence[Difference]) -> Scope:
         scope = Scope(paths=wish.names, owner=wish.owner)
         authors = self._authors(target, now, wish, [d for d in found if scope.covers(d.name)])
-        reach = choose_reach(wish.reach, wish.owner, authors.values())
+        stays = not_captured_then(target.state)
+        counting = [author for name, author in authors.items() if not stays(name)]
+        reach = choose_reach(wish.reach, wish.owner, counting)
         if wish.head and reach == "session":
             raise RefusedError(
                 "Others have changed files since: the branch moves only together with the whole tree.",
@@ -147,7 +172,7 @@ class Plans:
             made_dirs=tuple(draft.made_dirs),
             removed_dirs=tuple(draft.removed_dirs),
             changed_dirs=tuple(draft.changed_dirs),
-            kept=tuple(draft.kept),
+            kept=tuple(draft.kept) if not undo.ref else self._with_places(draft, txid),
             index_changes=draft.index.changes,
             restores_index=draft.index.restores,
             head_distance=ahead,
@@ -155,6 +180,17 @@ class Plans:
             reach=draft.reach,
             index_names=draft.index.names,
             head=draft.head,
+        )
+
+    def _with_places(self, draft: Draft, txid: str) -> tuple[Kept, ...]:
+        """Return what is kept; of what is moved aside the plan tells where to."""
+        folder = rescue_for(txid, self._store.top, self._store.rescue)
+        places = {one.path: os.path.join(folder, displaced_slot(n)) for n, one in enumerate(draft.displaced)}
+        return tuple(
+            msgspec.structs.replace(row, reason=f"{ASIDE}, to {os.fsdecode(places[row.path])}")
+            if row.path in places and row.reason == ASIDE
+            else row
+            for row in draft.kept
         )
 
     def _ahead(self, now: State, target: State, head: HeadMove | None) -> int:

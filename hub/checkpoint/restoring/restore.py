@@ -19,10 +19,18 @@ from hub.checkpoint.files import directory, sync_directory
 from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.restoring import branches, contents, index_file
 from hub.checkpoint.restoring.index_file import IndexWork
-from hub.checkpoint.restoring.journal import HeadOperation, IndexOperation, Journal, Operation, Transaction, slots_for
+from hub.checkpoint.restoring.journal import (
+    HeadOperation,
+    IndexOperation,
+    Journal,
+    Operation,
+    Transaction,
+    displaced_slot,
+    rescue_for,
+    slots_for,
+)
 from hub.checkpoint.restoring.moves import PRIVATE, Ground, Moved, as_captured, do, moved_aside, undo, untouched
 from hub.checkpoint.restoring.renames import exists
-from hub.checkpoint.restoring.volumes import volume_of
 from hub.checkpoint.stores.side import Store
 from hub.checkpoint.values import (
     Applied,
@@ -250,10 +258,12 @@ class Restorer:
             _log_leftover(transaction, error)
 
     def _rescue(self, journal: Journal, slots: bytes) -> Iterator[Kept]:
-        """Put aside what stood in the way, and old files into which somebody went on writing."""
+        """Put aside what stood in the way, old files into which somebody went on writing, and what no store has."""
+        lost = self._store.reader.missing({operation.old_oid for operation in journal.operations if operation.old_oid})
         with self._ground(slots) as ground:
             for operation in journal.operations:
-                if operation.slot and exists(ground.slot(operation.slot)) and not untouched(ground, operation):
+                there = operation.slot and exists(ground.slot(operation.slot))
+                if there and (operation.old_oid in lost or not untouched(ground, operation)):
                     yield self._put_aside(ground, journal.txid, operation)
 
     def _put_aside(self, ground: Ground, txid: str, operation: Operation) -> Kept:
@@ -267,9 +277,7 @@ class Restorer:
         return moved_aside(operation, os.fsdecode(os.path.join(folder, operation.slot)))
 
     def _rescue_folder(self, txid: str) -> bytes:
-        if volume_of(self._store.rescue) == volume_of(self._store.top):
-            return os.path.join(self._store.rescue, txid.encode())
-        return os.path.join(self._store.top, b".turnback-rescue-" + txid.encode())
+        return rescue_for(txid, self._store.top, self._store.rescue)
 
 
 def applied(plan: Plan, index: IndexWork | None, outcome: Outcome) -> Applied:
@@ -315,7 +323,7 @@ def operations(plan: Plan, inodes: dict[bytes, int], cleared: Sequence[Operation
     for number, folder in enumerate(plan.removed_dirs):
         yield Operation(kind="rmdir", name=folder.name, slot=b"r%d" % number, old_mode=folder.old_mode or 0)
     for number, folder in enumerate(plan.displaced):
-        yield Operation(kind="displace", name=folder.name, slot=b"k%d" % number)
+        yield Operation(kind="displace", name=folder.name, slot=displaced_slot(number))
     yield from cleared
     for number, folder in enumerate(plan.made_dirs):
         yield Operation(kind="mkdir", name=folder.name, slot=b"m%d" % number)

@@ -14,6 +14,10 @@ from hub.checkpoint.stores.trees import differences, differences_of
 from hub.checkpoint.values import INCOMPLETE, CheckpointError, HeadMove, Step, show
 
 
+class Unsaved(Exception):
+    """What a restore would replace is not in the store, although it was captured: somebody prunes it. Its path."""
+
+
 def plan_index(reader: Reader, now: IndexState, target: IndexState, names: frozenset[bytes] | None) -> IndexPlan:
     """Return the plan for the index; `names` narrow it to the entries of these files."""
     if now.digest == target.digest:
@@ -40,7 +44,8 @@ def _changes(side: Repository, now: IndexState, target: IndexState) -> tuple[str
 def with_sizes(reader: Reader, *lists: Sequence[Step]) -> list[list[Step]]:
     """Return the same lists of steps, with the sizes of what is there and of what comes.
 
-    Raises CheckpointError checkpoint_incomplete when the content of what comes is missing.
+    Raises CheckpointError checkpoint_incomplete when the content of what comes is missing, Unsaved when that of what
+    goes is.
     """
     sizes = reader.sizes(oid for step in itertools.chain(*lists) for oid in (step.old_oid, step.new_oid) if oid)
     return [[_with_size(step, sizes) for step in steps] for steps in lists]
@@ -53,6 +58,8 @@ def _with_size(step: Step, sizes: Mapping[str, int]) -> Step:
             code="checkpoint_incomplete",
             hint=INCOMPLETE,
         )
+    if step.old_oid is not None and step.old_oid not in sizes:
+        raise Unsaved(step.path)
     return msgspec.structs.replace(step, old_size=sizes.get(step.old_oid or ""), new_size=sizes.get(step.new_oid or ""))
 
 
@@ -70,7 +77,10 @@ def notes(now: State, target: State, ahead: int, draft: Draft, *, whole: bool) -
     elif draft.index.note is not None:
         found.append(draft.index.note)
     if draft.reach == "session":
-        found.append("What others have changed since stays as it is and is listed as kept.")
+        found.append(
+            "What others have changed since stays as it is and is listed as kept; empty folders and the permissions of "
+            "folders stay, too."
+        )
     if target.uncaptured:
         found.append(f"Not captured at the checkpoint, so left as they are: {_count(len(target.uncaptured), 'path')}.")
     return found

@@ -32,6 +32,8 @@ MANY = 2000
 PACKED = 16
 """From this many on, the objects of a small change stay in one pack: two files cost less than many."""
 COMPRESSION = 1
+TRIES = 4
+"""So often objects are moved into the store while git tidies it."""
 READ_ONLY = 0o444
 AT_ONCE = 512
 """How many files are open at a time."""
@@ -61,6 +63,7 @@ class Incoming:
         self._begun.clear()
         self._reader.pending.clear()
         self._shelf.sweep()
+        self._shelf.let_go()
         if os.path.exists(os.path.join(self._place, SETTLING)):
             self._sweep()
         mark = os.path.join(self._place, BOOT)
@@ -110,11 +113,33 @@ class Incoming:
             self._begun |= {oid: self._written(one) for oid, one in fresh.items()}
 
     def settle(self) -> None:
-        """Make all objects here durable and move them into the store."""
+        """Make all objects here durable and move them into the store; git leaves packs alone until `release`.
+
+        Git may tidy the store at the same time, and takes folders and unfinished files of ours away.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                self._settle()
+                break
+            except FileNotFoundError:
+                if not left:
+                    raise
+                self._begun = {}
+
+    def release(self) -> None:
+        """Let git do with our packs what it likes: a ref has been written that needs their objects."""
+        self._shelf.let_go()
+        try:
+            self._shelf.put_together(os.path.join(self._place, PACKS), self._settle_packs)
+        except (OSError, ValueError) as failure:  # nothing of a checkpoint depends on it
+            log.info("packs stay apart", extra={"reason": str(failure)})
+
+    def _settle(self) -> None:
         self.begin()
         own = set(self._packs)
         packs = [(source, target) for source, target in self._whole_packs() if source not in own]
         self._shelf.add([name_of(path) for path in self._kept])
+        self._shelf.hold([name_of(path) for path in self._kept])
         _move_durably([*self._loose(), *self._begun.values(), *packs])
         for path in own:
             if os.path.exists(path):
@@ -123,10 +148,6 @@ class Incoming:
         self._reader.pending.clear()
         if os.path.exists(os.path.join(self._place, SETTLING)):
             os.unlink(os.path.join(self._place, SETTLING))
-        try:
-            self._shelf.put_together(os.path.join(self._place, PACKS), self._settle_packs)
-        except (OSError, ValueError) as failure:  # nothing of a checkpoint depends on it
-            log.info("packs stay apart", extra={"reason": str(failure)})
 
     def _settle_packs(self, paths: Sequence[bytes]) -> None:
         for path in paths:
@@ -200,6 +221,7 @@ def _move_durably(moves: Sequence[tuple[bytes, bytes]]) -> None:
 
 
 def _move(source: bytes, target: bytes) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
     try:
         os.rename(source, target)
     except OSError as error:

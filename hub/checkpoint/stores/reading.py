@@ -61,6 +61,12 @@ class Reader:
         left = {oid for oid in oids if not os.path.exists(path_of(self._places[0], oid))}
         return {oid for oid in left if not any(bytes.fromhex(oid) in pack for pack in packs)}
 
+    def missing(self, oids: Iterable[str]) -> set[str]:
+        """Return which objects the store does not have at all."""
+        packs = [pack for pack in self._others.packs() if pack.is_there]
+        left = {oid for oid in self.lacking(oids) if not any(bytes.fromhex(oid) in pack for pack in packs)}
+        return left - self.git.sizes(left).keys()
+
     def sizes(self, oids: Iterable[str]) -> dict[str, int]:
         """Return the size of each blob that exists."""
         wanted = set(oids)

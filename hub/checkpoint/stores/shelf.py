@@ -24,6 +24,9 @@ SMALL, LARGE = 256 << 10, 4 << 20
 """Bytes of a pack: below, between and above these are the three sizes; those above stay as they are."""
 LIST = b"packs"
 FOLDER = b"pack"
+KEEP = b".keep"
+HELD = b"held by turnback until a ref is written\n"
+"""What a pack's `.keep` of ours says; another one is the user's."""
 ENDINGS = (b".idx", b".pack", b".rev")
 BUSY = (b"gc.pid", os.path.join(b"objects", FOLDER, b"multi-pack-index"))
 """Where one of these is, below the common directory, git puts packs together itself, or refers to them."""
@@ -64,6 +67,26 @@ class Shelf:
             self._recall()
             self._keep([*(row for row in self._rows if row.name not in names), *map(Row, dict.fromkeys(names))])
 
+    def hold(self, names: Sequence[str]) -> None:
+        """Have git leave packs alone that come into the store before anything refers to them."""
+        for name in names:
+            os.makedirs(self._folder, exist_ok=True)
+            write_plainly(self._base(name) + KEEP, HELD)
+
+    def let_go(self) -> None:
+        """Take that back, also for packs that a killed process held."""
+        self._recall()
+        for row in self._rows:
+            path = self._base(row.name) + KEEP
+            with contextlib.suppress(OSError):
+                if self._says(path) == HELD:
+                    os.unlink(path)
+
+    @staticmethod
+    def _says(path: bytes) -> bytes:
+        with open(path, "rb") as stream:
+            return stream.read(len(HELD) + 1)
+
     def sweep(self) -> None:
         """End what a killed process has begun to delete; forget what is not there any more.
 
@@ -102,7 +125,7 @@ class Shelf:
 
     def _is_kept(self, name: str) -> bool:
         """Return whether the user has told git to leave a pack as it is."""
-        return os.path.lexists(self._base(name) + b".keep")
+        return os.path.lexists(self._base(name) + KEEP)
 
     def _is_there(self, name: str) -> bool:
         return os.path.exists(self._base(name) + b".idx")

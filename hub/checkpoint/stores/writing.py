@@ -48,6 +48,7 @@ class Writer:
         self._ledgers = Ledgers(store.common_dir)
         self._latest_path = os.path.join(store.room, b"latest")
         self._last: Found | None = None
+        self._recent: list[str] = []
 
     def latest(self) -> Found | None:
         """Return the checkpoint that was written last in this worktree, None when it is gone."""
@@ -69,6 +70,8 @@ class Writer:
         parts: Mapping[str, Part] = NO_PARTS,
     ) -> Checkpoint:
         """Make a snapshot a checkpoint; an unchanged state gets the commit of `latest`. Raises Hole, ConflictError."""
+        if latest is not None:
+            self._check_recent()
         if latest is not None and latest.meta.digest == joined_digest(snapshot.digest, parts):
             return self._write_again(ref, snapshot, labels, latest, parts)
         meta = describe(snapshot, labels, parts)
@@ -78,14 +81,24 @@ class Writer:
         since = self._create(ref, commit, latest)
         with self._proven_or_gone(ref, commit):
             self._prove(commit, snapshot, [one.oid for one in objects], since)
+        self._store.incoming.release()
         return self._noted(Found(ref, commit, meta))
+
+    def _check_recent(self) -> None:
+        """Find what the checkpoint before has brought. Raises Hole: git had begun to prune before its ref was there."""
+        recent, self._recent = self._recent, []
+        if recent and self._store.reader.missing(recent):
+            raise Hole("Objects of the checkpoint before were pruned when it had just been taken.")
+        self._recent = recent
 
     def _write_again(
         self, ref: str, snapshot: Snapshot, labels: Mapping[str, str], latest: Found, parts: Mapping[str, Part]
     ) -> Checkpoint:
+        self._store.incoming.settle()  # what was pruned and read anew
         if self._create(ref, latest.commit, latest) is None:
             with self._proven_or_gone(ref, latest.commit):
                 self._prove_all(latest.commit, snapshot.state.head)
+        self._store.incoming.release()
         at = now()
         again = msgspec.structs.replace(latest.meta, labels=dict(labels), created_at=at, bytes=0, parts=dict(parts))
         self._ledgers.again.append([Again(ref, at)], durably=False)
@@ -157,6 +170,7 @@ class Writer:
                 fresh = [*own, *self._fresh(snapshot, since.state)]
             except GitFailed:  # the earlier one is damaged: nothing can be told from it
                 return self._prove_all(commit, snapshot.state.head)
+            self._recent = fresh
             elsewhere = self._store.reader.lacking(fresh)
             if len(self._store.user.sizes(elsewhere)) == len(elsewhere):
                 return None
