@@ -353,6 +353,8 @@ async def _open(url: str) -> ClientConnection:
     except OSError as error:
         raise _no_hub(f"No hub listens at {url}: {error.strerror or error}.") from None
     except (InvalidHandshake, ValueError) as error:
+        if isinstance(error.__cause__, EOFError | ConnectionError):
+            raise _no_hub(f"The hub at {url} ended before it answered.") from None
         raise UnavailableError(f"What listens at {url} is not a hub: {error}", code="not_a_hub") from None
 
 

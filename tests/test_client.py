@@ -149,7 +149,7 @@ async def test_an_address_that_is_none_is_a_usage_error(url: str) -> None:
         (b"HTTP/1.1 403 No\r\nContent-Length: 9\r\n\r\nUse Host.", AuthError, "upgrade_refused", "Use Host."),
         (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", UnavailableError, "not_a_hub", "HTTP 404"),
         (b"SSH-2.0-x\r\n\r\n", UnavailableError, "not_a_hub", "not a hub"),
-        (b"", UnavailableError, "not_a_hub", "not a hub"),
+        (b"", UnavailableError, "no_hub", "ended before it answered"),
     ],
 )
 async def test_what_is_no_hub_is_said(answer: bytes, kind: type[TurnbackError], code: str, text: str) -> None:
