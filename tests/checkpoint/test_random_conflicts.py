@@ -146,6 +146,13 @@ def test_a_folder_that_somebody_else_removed_does_not_come_back(mode: OnConflict
     check(first, [("folder", b"a", 0o755)], [("remove", 0, b"")], -1, mode, final=False)
 
 
+@pytest.mark.parametrize("mode", ["abort", "keep-mine", "take-checkpoint"])
+def test_a_folder_that_somebody_else_made_stays_with_its_bits(mode: OnConflict) -> None:
+    """The restore was to make it, and is taken back."""
+    first: list[Act] = [("write", b"a", b"", 0o644), ("folder", b"a", 0o755)]
+    check(first, [("write", b"a", b"", 0o644)], [("folder", 0, b"")], -1, mode, final=False)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @settings(SETTINGS, max_examples=250)

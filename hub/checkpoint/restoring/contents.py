@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from hub.checkpoint.capture.walk import ancestors
 from hub.checkpoint.files import PERMISSIONS, directory
-from hub.checkpoint.restoring.journal import Operation
+from hub.checkpoint.restoring.journal import PRIVATE, Operation, made_slot
 from hub.checkpoint.restoring.renames import Place
 from hub.checkpoint.restoring.staged_files import stage_file, stage_link, sync_files
 from hub.checkpoint.restoring.volumes import volume_of
@@ -48,6 +48,17 @@ def stage(store: Store, slots: bytes, steps: Sequence[Step]) -> dict[bytes, int]
             checked = _checked(chunks, size, step, store.algorithm)
             inodes[step.name] = _stage(step, checked, (folder, slot_name(number)), root)
         sync_files(folder, [slot_name(n) for n, step in enumerate(steps) if stat.S_ISREG(step.new_mode or 0)])
+    return inodes
+
+
+def stage_made(slots: bytes, plan: Plan) -> dict[bytes, int]:
+    """Make the directories that the plan makes, in their slots; return each one's inode by path."""
+    inodes = {}
+    for number, folder in enumerate(plan.made_dirs):
+        path = os.path.join(slots, made_slot(number))
+        os.mkdir(path)
+        os.chmod(path, PRIVATE)  # whatever the umask is
+        inodes[folder.name] = os.lstat(path).st_ino
     return inodes
 
 

@@ -16,6 +16,7 @@ from hub.checkpoint.files import directory, sync_directory, write_durably
 from hub.checkpoint.restoring.volumes import volume_of
 from hub.checkpoint.values import CheckpointError
 
+PRIVATE = 0o700
 PLAN, APPLIED, DONE = b"plan.json", b"applied", b"done.json"
 Kind = Literal["delete", "rmdir", "displace", "clear", "mkdir", "write", "create", "chmod", "bits"]
 
@@ -148,6 +149,11 @@ def rescue_for(txid: str, top: bytes, rescue: bytes) -> bytes:
     if volume_of(rescue) == volume_of(top):
         return os.path.join(rescue, os.fsencode(txid))
     return os.path.join(top, b".turnback-rescue-" + os.fsencode(txid))
+
+
+def made_slot(number: int) -> bytes:
+    """Return the name of the slot of the directory with this number among those that are made."""
+    return b"n%d" % number
 
 
 def displaced_slot(number: int) -> bytes:

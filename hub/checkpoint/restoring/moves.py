@@ -14,12 +14,11 @@ from collections.abc import Callable
 import msgspec
 
 from hub.checkpoint.files import Found, examine, git_mode, parent
-from hub.checkpoint.restoring.journal import Operation
+from hub.checkpoint.restoring.journal import Operation, made_slot
 from hub.checkpoint.restoring.renames import ASIDE, Overtaken, Place, exists, move_in, swap
 from hub.checkpoint.values import Kept, show
 
 PERMISSIONS = 0o7777
-PRIVATE = 0o700
 WRITABLE = 0o300
 """The bits without which its owner cannot change what a directory holds."""
 _BLOCKED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EEXIST)
@@ -229,8 +228,7 @@ def _make_folder(ground: Ground, op: Operation, place: Place, take: bool) -> boo
     moved = take and exists(place)
     if moved:
         move_in(place, ground.slot(op.slot))
-    os.mkdir(place[1], PRIVATE, dir_fd=place[0])
-    _change_bits(place, None, PRIVATE)  # whatever the umask is
+    move_in(ground.slot(made_slot(int(op.slot[1:]))), place)
     return not moved
 
 
@@ -239,7 +237,8 @@ def _is_folder(place: Place) -> bool:
 
 
 def _set_bits(ground: Ground, op: Operation, place: Place, take: bool) -> bool:
-    _change_bits(place, op.old_mode, op.new_mode)
+    if op.inode in (0, _inode(place)):  # a directory that somebody else made keeps its bits
+        _change_bits(place, op.old_mode, op.new_mode)
     return True
 
 
@@ -319,7 +318,8 @@ def _uncreate(ground: Ground, op: Operation, place: Place) -> bool:
 
 def _unmake_folder(ground: Ground, op: Operation, place: Place) -> bool:
     try:
-        os.rmdir(place[1], dir_fd=place[0])
+        if _inode(place) == op.inode:  # not one that somebody else made
+            os.rmdir(place[1], dir_fd=place[0])
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
             raise
@@ -365,7 +365,7 @@ def _unset_bits(ground: Ground, op: Operation, place: Place) -> bool:
 
 def _unset_made_bits(ground: Ground, op: Operation, place: Place) -> bool:
     """Make a folder that we made writable again, so that it can be emptied; one that somebody else made stays as is."""
-    if op.new_mode & WRITABLE != WRITABLE:
+    if op.new_mode & WRITABLE != WRITABLE and op.inode == _inode(place):
         _change_bits(place, op.new_mode, op.old_mode)
     return True
 

@@ -20,6 +20,7 @@ from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.restoring import branches, contents, index_file
 from hub.checkpoint.restoring.index_file import IndexWork
 from hub.checkpoint.restoring.journal import (
+    PRIVATE,
     HeadOperation,
     IndexOperation,
     Journal,
@@ -29,7 +30,7 @@ from hub.checkpoint.restoring.journal import (
     rescue_for,
     slots_for,
 )
-from hub.checkpoint.restoring.moves import PRIVATE, Ground, Moved, as_captured, do, moved_aside, undo, untouched
+from hub.checkpoint.restoring.moves import Ground, Moved, as_captured, do, moved_aside, undo, untouched
 from hub.checkpoint.restoring.renames import exists
 from hub.checkpoint.stores.side import Store
 from hub.checkpoint.values import (
@@ -100,6 +101,7 @@ class Restorer:
             self._make_folder(slots)
             contents.check_file_system(self._store.top, (*plan.writes, *plan.creations, *plan.deletions))
             inodes = contents.stage(self._store, slots, [*plan.writes, *plan.creations])
+            inodes |= contents.stage_made(slots, plan)
             cleared = contents.stage_folders(slots, plan) if on_conflict == "take-checkpoint" else []
             entry = index_file.build(self._store, transaction, index) if index else None
             sync_directory(slots)
@@ -326,12 +328,13 @@ def operations(plan: Plan, inodes: dict[bytes, int], cleared: Sequence[Operation
         yield Operation(kind="displace", name=folder.name, slot=displaced_slot(number))
     yield from cleared
     for number, folder in enumerate(plan.made_dirs):
-        yield Operation(kind="mkdir", name=folder.name, slot=b"m%d" % number)
+        yield Operation(kind="mkdir", name=folder.name, slot=b"m%d" % number, inode=inodes[folder.name])
     for number, step in enumerate((*plan.writes, *plan.creations)):
         kind: Literal["write", "create"] = "write" if number < len(plan.writes) else "create"
         yield _step(kind, step, contents.slot_name(number), inodes[step.name])
     for folder in reversed(plan.made_dirs):
-        yield Operation(kind="bits", name=folder.name, old_mode=PRIVATE, new_mode=folder.new_mode or 0)
+        inode = inodes[folder.name]
+        yield Operation(kind="bits", name=folder.name, inode=inode, old_mode=PRIVATE, new_mode=folder.new_mode or 0)
     for folder in plan.changed_dirs:
         yield Operation(kind="chmod", name=folder.name, old_mode=folder.old_mode or 0, new_mode=folder.new_mode or 0)
 
