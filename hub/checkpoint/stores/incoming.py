@@ -6,6 +6,7 @@ machine that stopped has left here is dropped, for it may be torn. Not promised:
 `settle`; git of our side sees these objects as if they were in the store.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -208,8 +209,9 @@ class Incoming:
         return temporary, os.path.join(fan, name)
 
     def _make_folder(self, path: bytes) -> None:
-        os.mkdir(path)
-        shutil.copymode(self._store, path)  # who shares the store shares its directories
+        with contextlib.suppress(FileExistsError):  # git may make it at the same moment
+            os.mkdir(path)
+            shutil.copymode(self._store, path)  # who shares the store shares its directories
 
 
 def _move_durably(moves: Sequence[tuple[bytes, bytes]]) -> None:
@@ -221,7 +223,6 @@ def _move_durably(moves: Sequence[tuple[bytes, bytes]]) -> None:
 
 
 def _move(source: bytes, target: bytes) -> None:
-    os.makedirs(os.path.dirname(target), exist_ok=True)
     try:
         os.rename(source, target)
     except OSError as error:
