@@ -82,7 +82,7 @@ class Adder:
             if work.whole or work.candidates:
                 self._progress("files", done, done)
             return
-        self._known.missed, self._untracked_bytes, self.ahead = {}, 0, None
+        self._known.missed, self._untracked_bytes, self.bytes, self.ahead = {}, 0, 0, None
         self._hand_over(work)
         self._remove(work.removals)
         names = sorted(work.candidates)
