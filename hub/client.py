@@ -6,6 +6,7 @@ It does not repeat calls by itself: a caller that repeats one passes the same id
 """
 
 import asyncio
+import contextlib
 import copy
 import os
 import random
@@ -359,14 +360,11 @@ async def _open(url: str) -> ClientConnection:
 
 
 def _address(url: str) -> tuple[str, int]:
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if host is None or port is None or parts.scheme not in ("ws", "wss"):
-        raise UsageError(f"{url!r} is not a hub's address; expected ws://HOST:PORT/rpc.", code="bad_url")
-    return host, port
+        if parts.hostname is not None and parts.port is not None and parts.scheme in ("ws", "wss"):
+            return parts.hostname, parts.port
+    raise UsageError(f"{url!r} is not a hub's address; expected ws://HOST:PORT/rpc.", code="bad_url")
 
 
 def _refusal(url: str, status: int, body: bytes) -> TurnbackError:
