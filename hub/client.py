@@ -6,7 +6,6 @@ It does not repeat calls by itself: a caller that repeats one passes the same id
 """
 
 import asyncio
-import contextlib
 import copy
 import os
 import random
@@ -360,7 +359,7 @@ async def _open(url: str) -> ClientConnection:
 
 
 def _address(url: str) -> tuple[str, int]:
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         parts = urlsplit(url)
         if parts.hostname is not None and parts.port is not None and parts.scheme in ("ws", "wss"):
             return parts.hostname, parts.port
