@@ -1,15 +1,12 @@
-"""What is told of a restore: to people as a view, to the model as a notice. Pure but for a look at named paths."""
+"""What is told of a restore: to people as a view, to the model as a notice. Pure."""
 
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
 from hub.checkpoint.values import Applied, Plan, Step, show
 from hub.daemon.wishes import Wish
 from hub.domain.values import Reach
-from hub.errors import NotFoundError
 from hub.protocol.views import ConflictView, EffectView, HangingView, HeadView, KeptView, PlannedView, RestoreView
 
 NAMED = 40
@@ -103,19 +100,16 @@ def _planned(step: Step, action: str, *, authors: bool) -> PlannedView:
     )
 
 
-def unknown_paths(top: str, paths: Sequence[bytes], plan: Plan) -> Sequence[str]:
-    """Return a note on those paths that are neither on disk nor in the plan. Raises NotFoundError when all are so."""
+def unknown(absent: Sequence[bytes], plan: Plan) -> Sequence[bytes]:
+    """Return which of some paths that are not on disk the plan does not bring back either."""
     names = [step.name for step in (*plan.writes, *plan.creations, *plan.deletions)]
-    missing = [
-        path
-        for path in (given.rstrip(b"/") for given in paths)
-        if not os.path.lexists(Path(top, os.fsdecode(path)))
-        and not any(name == path or name.startswith(path + b"/") for name in names)
-    ]
-    told = [f"Neither here nor in the checkpoint: {show(path)}." for path in missing]
-    if len(missing) == len(paths):
-        raise NotFoundError(" ".join(told), code="no_such_path", hint="Paths are meant from the current directory.")
-    return told
+    names += [folder.name for folder in plan.made_dirs]
+    return [path for path in absent if not any(name == path or name.startswith(path + b"/") for name in names)]
+
+
+def nowhere(path: bytes) -> str:
+    """Return a note on a named path that is unknown."""
+    return f"Neither here nor in the checkpoint: {show(path)}."
 
 
 def notice(wish: Wish, done: RestoreView) -> str | None:

@@ -6,7 +6,9 @@ engine cleans up. Killed anywhere, start-up asks the store which side it was on.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +19,7 @@ from hub.daemon import hooks, wishes
 from hub.daemon.calls import Seal
 from hub.daemon.dispatcher import Dispatcher
 from hub.daemon.hooks import HookFailed, Occasion
-from hub.daemon.restore_views import Told, notice, unknown_paths, view
+from hub.daemon.restore_views import Told, notice, nowhere, unknown, view
 from hub.daemon.services import Services
 from hub.daemon.wishes import Wish
 from hub.daemon.worktrees import Asked, Request, describe, series_of
@@ -80,7 +82,12 @@ class Restores:
         """Return a note on named paths that are nowhere. Raises NotFoundError no_such_path when all are."""
         if wish.direction != "restore" or not wish.scope.paths:
             return ()
-        return await asyncio.to_thread(unknown_paths, wish.checkpoint.worktree, wish.scope.paths, plan)
+        paths = [path.rstrip(b"/") for path in wish.scope.paths]
+        absent = await asyncio.to_thread(_absent, wish.checkpoint.worktree, paths)
+        told = [nowhere(path) for path in unknown(absent, plan)]
+        if len(told) == len(paths):
+            raise NotFoundError(" ".join(told), code="no_such_path", hint="Paths are meant from the current directory.")
+        return told
 
     async def _clear_the_way(self, wish: Wish, actor: str) -> None:
         """Make sure that no run executes in the worktree; with `interrupt`, cancel it and see it end.
@@ -130,9 +137,9 @@ class Restores:
         asked = await self._services.database.read(lambda conn: _asked(conn, wish))
         with hooks.forgotten_if_refused(self._services, undo_id):
             plan = await self._services.worktrees.plan(ref, undo_id, request, asked)
-            notes = await self._needed(wish, plan)
-            if notes is None:
-                return await self._changed_nothing(wish, plan, undo_id, seal)
+            notes = await self._checked_paths(wish, plan)
+            if await self._is_idle(wish, plan):
+                return await self._changed_nothing(wish, plan, undo_id, notes, seal)
             captured = describe(undo_id, request, plan.undo)
             restore_id = await self._services.database.write(lambda tx: self._begin(tx, wish, plan, captured))
         notes = [*notes, *([unsaved.message] if unsaved is not None else [])]
@@ -144,24 +151,30 @@ class Restores:
             done = await self._carried_out(wish, plan, restore_id, commit)
         return await self._hooked(wish, done, seal)
 
-    async def _needed(self, wish: Wish, plan: Plan) -> Sequence[str] | None:
-        """Return notes on the plan, None when it has nothing to do. Raises NotFoundError no_such_path."""
+    async def _checked_paths(self, wish: Wish, plan: Plan) -> Sequence[str]:
+        """Return what `_unknown_paths` does; when it raises, the plan's undo point goes."""
         try:
-            notes = await self._unknown_paths(wish, plan)
+            return await self._unknown_paths(wish, plan)
         except NotFoundError:
             await self._forget(wish, plan)
             raise
-        told = await self._services.database.read(lambda conn: _tell(conn, wish))
-        idle = plan.is_empty and not (told.messages or told.cancelled or told.resumed)
-        return None if idle and wish.direction == "restore" else notes
 
-    async def _changed_nothing(self, wish: Wish, plan: Plan, undo_id: str, seal: Seal) -> RestoreView:
+    async def _is_idle(self, wish: Wish, plan: Plan) -> bool:
+        """Return whether a restore has nothing to do. An undo always has: what it takes back counts as undone."""
+        if wish.direction != "restore" or not plan.is_empty:
+            return False
+        told = await self._services.database.read(lambda conn: _tell(conn, wish))
+        return not (told.messages or told.cancelled)
+
+    async def _changed_nothing(
+        self, wish: Wish, plan: Plan, undo_id: str, notes: Sequence[str], seal: Seal
+    ) -> RestoreView:
         """Answer a restore that has nothing to do: it leaves no undo point, the newest restore stays the newest."""
         await self._forget(wish, plan)
         hooks.forget(self._services.settings.hooks, [undo_id])
 
         def answer(tx: Transaction) -> RestoreView:
-            done = view(wish, _tell(tx.conn, wish), plan)
+            done = view(wish, _tell(tx.conn, wish), plan, notes=notes)
             seal(tx, done)
             return done
 
@@ -228,6 +241,11 @@ class Restores:
             note=f"before restoring {wish.checkpoint.id}",
             checkpoint_id=undo_id,
         )
+
+
+def _absent(worktree: str, paths: Sequence[bytes]) -> list[bytes]:
+    """Return which paths are not on disk."""
+    return [path for path in paths if not os.path.lexists(Path(worktree, os.fsdecode(path)))]
 
 
 def _tell(conn: Connection, wish: Wish) -> Told:

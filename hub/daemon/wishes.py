@@ -147,7 +147,7 @@ def _taking_back(conn: Connection, newest: Any, params: CheckpointUndo, directio
     before = checkpoints.row(conn, newest.undo_id or newest.checkpoint_id)
     after = checkpoints.row(conn, newest.checkpoint_id)
     known = after.pruned_at is None and newest.undo_id is not None
-    if params.reach == "session" and not known:
+    if params.reach == "session" and not known and newest.undo_id is not None:
         raise RefusedError(
             "What that restore changed is no longer known: its checkpoint was pruned.",
             code="reach_unknown",

@@ -1,11 +1,14 @@
 """Somebody prunes the repository while checkpoints are taken: nothing is written over whose bytes no store has."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from hub.checkpoint.repository import GitFailed
 from hub.checkpoint.stores.incoming import Incoming
+from hub.checkpoint.stores.reading import Reader
 from hub.checkpoint.stores.ref_files import RefFiles
 from tests.checkpoint.world import World, restore
 
@@ -63,6 +66,27 @@ def test_what_is_pruned_during_a_restore_is_put_aside(w: World) -> None:
     (kept,) = engine.finish(plan.txid)
     assert kept.path == "a"
     assert Path(kept.reason.removeprefix("moved to ")).read_bytes() == CONTENT
+
+
+def test_git_that_cannot_say_keeps_the_old_files(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The restore is final; what cannot be proven to be in the store is not cleaned up before it is."""
+    engine = w.engine()
+    engine.capture("s/1", labels={})
+    w.put("a", CONTENT)
+    plan = engine.plan("s/1", undo_ref="u/1", labels={})
+    engine.apply(plan)
+
+    def dies(self: Reader, oids: Iterable[str]) -> set[str]:
+        raise GitFailed(["cat-file"], 137, "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reader, "missing", dies)
+        assert engine.finish(plan.txid) == ()
+    assert w.get("a") == b"first\n"
+    slots = w.root / ".git/turnback/txn" / plan.txid / "slots"
+    assert [path.read_bytes() for path in slots.iterdir()] == [CONTENT]
+    engine.capture("s/2", labels={})
+    assert not slots.exists()
 
 
 def test_the_next_capture_mends_what_was_pruned_right_after_one(w: World) -> None:

@@ -339,6 +339,11 @@ async def test_a_restore_that_has_nothing_to_do_takes_nobodys_place(
         assert git(repo, "for-each-ref", "refs/turnback") == refs
         await client.call("checkpoint.undo", session_id=accepted.session_id)
         assert state_of(repo) == after
+        (repo / "empty").rmdir()
+        made = await client.call("checkpoint.restore", checkpoint_id=checkpoint.id, paths=["empty"])
+        assert (made.undo is not None, (repo / "empty").is_dir()) == (True, True)
+        none = await client.call("checkpoint.restore", checkpoint_id=checkpoint.id, paths=["private", "nope"])
+        assert (none.undo, none.notes[-1]) == (None, "Neither here nor in the checkpoint: nope.")
         some = await client.call("checkpoint.restore", checkpoint_id=checkpoint.id, paths=["edit.txt", "nope"])
         assert some.restored == ["edit.txt"]
         assert "Neither here nor in the checkpoint: nope." in some.notes

@@ -160,9 +160,7 @@ class TreeTaker:
         if seed is None:
             return self._survey(known)
         known.tree, known.files, known.beside = seed.tree, seed.files, dict.fromkeys(seed.unfit, UNSETTLED)
-        names = seed.names.copy()
-        seed.names.clear()
-        return self._survey(known, names)
+        return self._survey(known, seed.names)
 
     def _survey(self, known: Known, names: list[bytes] | None = None) -> Work:
         known.rules_key, known.forced = self._store.rules_key, self._forced

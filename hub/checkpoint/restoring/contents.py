@@ -26,10 +26,10 @@ def slot_name(number: int) -> bytes:
     return b"s%d" % number
 
 
-def check_file_system(top: bytes, steps: Iterable[Step]) -> None:
+def check_file_system(top: bytes, names: Iterable[bytes]) -> None:
     """Raise RefusedError other_filesystem for a path on another mount: nothing can be renamed to there."""
     volume = volume_of(top)
-    for folder in sorted({os.path.dirname(step.name) for step in steps}):
+    for folder in sorted({os.path.dirname(name) for name in names}):
         path = os.path.join(top, folder)
         if os.path.isdir(path) and not os.path.islink(path) and volume_of(path) != volume:
             raise RefusedError(

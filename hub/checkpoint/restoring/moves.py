@@ -347,14 +347,13 @@ def _unclear(ground: Ground, op: Operation, place: Place) -> bool:
 
 def _unremove_folder(ground: Ground, op: Operation, place: Place) -> bool:
     slot = ground.slot(op.slot)
-    if not exists(slot):
-        if exists(place) and _is_folder(place):
-            _change_bits(place, op.old_mode | WRITABLE, op.old_mode)  # a removal may have ended between the two
-        return True
-    if exists(place):
-        return _is_empty(slot)
-    _move_folder(slot, place)
-    _change_bits(place, op.old_mode | WRITABLE, op.old_mode)
+    if exists(slot):
+        if exists(place):
+            return _is_empty(slot)
+        _move_folder(slot, place)
+    found = os.stat(place[1], dir_fd=place[0], follow_symlinks=False) if exists(place) else None
+    if found is not None and found.st_mode == stat.S_IFDIR | op.old_mode | WRITABLE:
+        _change_bits(place, None, op.old_mode)  # a move may have ended before its bits were given back
     return True
 
 

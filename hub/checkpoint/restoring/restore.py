@@ -99,7 +99,9 @@ class Restorer:
         try:
             self._hook("staging")
             self._make_folder(slots)
-            contents.check_file_system(self._store.top, (*plan.writes, *plan.creations, *plan.deletions))
+            files = [step.name for step in (*plan.writes, *plan.creations, *plan.deletions)]
+            folders = [folder.name for folder in (*plan.made_dirs, *plan.removed_dirs)]
+            contents.check_file_system(self._store.top, [*files, *folders])
             inodes = contents.stage(self._store, slots, [*plan.writes, *plan.creations])
             inodes |= contents.stage_made(slots, plan)
             cleared = contents.stage_folders(slots, plan) if on_conflict == "take-checkpoint" else []
@@ -241,7 +243,7 @@ class Restorer:
             self._hook("committed")
             if os.path.isdir(slots):
                 rescued.extend(self._rescue(journal, slots))
-        except OSError as error:
+        except (OSError, GitFailed, CheckpointError) as error:  # git is asked what the store has
             _log_leftover(transaction, error)
             return tuple(rescued)
         self._tidy(transaction, slots, "cleaning")
@@ -352,7 +354,7 @@ def _step(kind: Literal["delete", "write", "create"], step: Step, slot: bytes, i
     )
 
 
-def _log_leftover(transaction: Transaction, error: OSError) -> None:
+def _log_leftover(transaction: Transaction, error: Exception) -> None:
     log.warning(
         "a restore has ended, and what it left could not be cleaned up yet",
         extra={"txid": transaction.txid, "error": str(error)},
