@@ -336,6 +336,12 @@ async def test_a_restore_that_has_nothing_to_do_takes_nobodys_place(
         for paths in (["edit.txt"], None):
             done = await client.call("checkpoint.restore", checkpoint_id=checkpoint.id, paths=paths)
             assert (done.undo, done.restored, done.messages) == (None, [], 0)
+        once = {"checkpoint_id": checkpoint.id, "idempotency_key": "nothing-to-do"}
+        idle = await client.call("checkpoint.restore", **once)
+        (repo / "edit.txt").write_text("edited since\n")
+        assert await client.call("checkpoint.restore", **once) == idle
+        assert (repo / "edit.txt").read_text() == "edited since\n"
+        (repo / "edit.txt").write_text("one\n")
         assert git(repo, "for-each-ref", "refs/turnback") == refs
         await client.call("checkpoint.undo", session_id=accepted.session_id)
         assert state_of(repo) == after
